@@ -107,12 +107,12 @@ type Line struct {
 	Bytes  []byte // without the line feed
 	Number int64  // in its input, from 1; 0 where lines are not counted
 
-	ID, Schema, Table, Key, Before, After, Unchanged, Literal Span
-	Tables, Prefix, Content, Data                             Span
+	ID, Schema, Table, Key, Before, After, Unchanged, Literal, LiteralBefore Span
+	LookedUp, Tables, Prefix, Content, Data                                  Span
 	// Floor and StreamField are what is replaced when the record is written again; they span name, colon and value,
-	// and the comma before.
-	Floor, StreamField                                 Span
-	Moved, Cascade, RestartIdentity, Base64, Transient bool
+	// and the comma that goes when they go: the one before, or the one after where no other field comes first.
+	Floor, StreamField                                     Span
+	Moved, Cascade, RestartIdentity, Base64, Transactional bool
 }
 
 // Get is the text of a part.

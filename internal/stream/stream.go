@@ -3,6 +3,17 @@
 //
 // Invariants: records of one partition key are read in the order in which they were acknowledged (promise 2); what was
 // acknowledged stays readable until it is trimmed (promise 1); a floor is only ever claimed of what is durable (promise 3).
+//
+// Floors: a sink asks for the floor when it encodes a record, before the record is sent. What it is given must be an LSN
+// up to which every commit was acknowledged by this very stream. A floor that a record brought from another stream says
+// nothing about this one and is dropped unless the caller knows better.
+//
+// Faults: a stream or position that is missing (ErrNotFound, ErrExists, ErrTrimmed) is a failed check; a shard that the
+// stream does not have is wrong usage; a sequence number of another shard (ErrForeignSequence), a record that is too
+// large, a full disk are failures; a stream that another process writes, or a service that refuses us, is unreachable.
+//
+// This package also holds what both kinds share: the hash by which a partition key finds its shard (Hash, Ranges), and the
+// sketch of the hottest keys (Sketch). It starts no goroutine and does no input or output.
 package stream
 
 import (
@@ -93,7 +104,7 @@ type Position struct {
 	Time     time.Time
 }
 
-// Sink publishes: it is a pipeline.Sink that knows what it did.
+// Summary is what a Sink did.
 type Summary struct {
 	Records     int64 // synctl records, the lines
 	Entries     int64 // stream records that hold them

@@ -43,12 +43,15 @@ type Options struct {
 }
 
 // Main runs a package's tests and stops the cluster that Shared started. Use it as the body of TestMain.
-func Main(m *testing.M) {
+func Main(m *testing.M) { os.Exit(Run(m)) }
+
+// Run is Main for a TestMain that has more to do: it gives the exit code.
+func Run(m interface{ Run() int }) int {
 	code := m.Run()
 	if shared.cluster != nil {
 		shared.cluster.destroy()
 	}
-	os.Exit(code)
+	return code
 }
 
 var shared struct {

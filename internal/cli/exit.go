@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"synctl/internal/fault"
+)
+
+// ErrReaderGone: whoever read our stdout went away. To a pipe that is a normal end, exit code 0.
+var ErrReaderGone = errors.New("the reader of stdout is gone")
+
+// stopped is a run that was forced to end by a signal, or by the drain that it asked for taking too long.
+type stopped struct {
+	signal  syscall.Signal
+	timeout bool // the drain took too long
+	live    bool
+	err     error // what the command returned
+}
+
+func (s *stopped) Unwrap() error { return s.err }
+
+func (s *stopped) Error() string {
+	name := "SIGTERM"
+	if s.signal == syscall.SIGINT {
+		name = "SIGINT"
+	}
+	msg := "interrupted by " + name
+	switch {
+	case s.timeout:
+		msg = "drain after " + name + " took longer than --drain-timeout"
+	case s.live:
+		msg = "forced to stop by a second signal"
+	}
+	// What a cancelled call has to say about its cancellation is no news.
+	if s.err != nil && !errors.Is(s.err, context.Canceled) {
+		msg += ": " + s.err.Error()
+	}
+	return msg
+}
+
+// ExitCode is the number that a run which ended with err exits with; see docs/exit-codes.md.
+func ExitCode(err error) int {
+	var s *stopped
+	switch {
+	case err == nil, errors.Is(err, ErrReaderGone):
+		return 0
+	case errors.As(err, &s):
+		return 128 + int(s.signal)
+	}
+	return int(fault.ClassOf(err))
+}
+
+// Finish prints err, with its next step, and gives the exit code. command is the path of the command that failed.
+func (a *App) Finish(command string, err error) int {
+	if err != nil && !a.started && fault.HintOf(err) == "" && fault.ClassOf(err) == fault.Failed {
+		// No command has begun, so the words on the command line are wrong: cobra's own errors have no class.
+		err = fault.Wrap(fault.Usage, fmt.Sprintf("See '%s --help'.", command), err)
+	}
+	code := ExitCode(err)
+	if code == 0 {
+		return 0
+	}
+	hint := fault.HintOf(err)
+	if s, ok := errors.AsType[*stopped](err); ok {
+		hint = "Run the same command again."
+		if s.live {
+			hint = "Run the same command again: what was not acknowledged is delivered again."
+		}
+	}
+	fmt.Fprintf(a.console, "synctl: error: %s\n", Redact(err.Error()))
+	if hint != "" {
+		fmt.Fprintf(a.console, "next: %s\n", Redact(hint))
+	}
+	return code
+}
+
+// readerGone turns the error of a write to stdout into ErrReaderGone where that is what it means.
+func readerGone(err error) error {
+	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
+		return ErrReaderGone
+	}
+	return err
+}

@@ -36,6 +36,8 @@ commands can be joined by pipes. stdout carries data alone; everything for peopl
 		Version: buildVersion().String(),
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetHelpTemplate(helpTemplate)
+	root.SetUsageTemplate(usageTemplate)
 	app.Attach(root)
 	root.AddCommand(
 		newVersion(app),

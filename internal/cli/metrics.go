@@ -42,7 +42,9 @@ func newMetrics(snapshot func() Snapshot) *metrics {
 	count("throttled_total", "Entries that a stream refused for its rate.", func(s Snapshot) int64 { return s.Throttled })
 	count("dead_letters_total", "Records that went to the dead-letter file.", func(s Snapshot) int64 { return s.DeadLetters })
 	count("reconnects_total", "Connections that were lost and made again.", func(s Snapshot) int64 { return s.Reconnects })
-	gauge := func(name, help string, value func(Snapshot) (float64, bool)) { add(prometheus.GaugeValue, name, help, value) }
+	gauge := func(name, help string, value func(Snapshot) (float64, bool)) {
+		add(prometheus.GaugeValue, name, help, value)
+	}
 	gauge("in_flight_records", "Records read and not yet held for good.", func(s Snapshot) (float64, bool) { return float64(s.InFlight), true })
 	gauge("wal_held_bytes", "WAL that our replication slot holds back on the server.", func(s Snapshot) (float64, bool) { return float64(s.WALHeld), true })
 	// An unknown lag is left out: 0 would say that all is well.

@@ -1,0 +1,38 @@
+# Every target does its own set-up. 'make' alone tells what there is.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup build test test-matrix race fuzz bench lint docs demo
+
+# go build records the commit where git can be asked. Where it cannot (no git, a tarball, a clone that belongs to
+# somebody else) the build goes on without it.
+BUILDVCS = $(shell git rev-parse --git-dir >/dev/null 2>&1 && git status --porcelain >/dev/null 2>&1 && echo true || echo false)
+
+help: ## tell the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## make this machine able to run everything: PostgreSQL's programs, kinesis-local
+	@scripts/setup
+
+build: ## build bin/synctl
+	CGO_ENABLED=0 go build -trimpath -buildvcs=$(BUILDVCS) -o bin/synctl ./cmd/synctl
+
+test: setup ## run all tests (TESTFLAGS="-run Zoo" for some)
+	@scripts/gotest -timeout 15m $(TESTFLAGS) ./...
+
+test-matrix: setup ## run the tests that use PostgreSQL on versions 14, 16, 17 and 18, too
+	@scripts/pg-matrix/run
+
+race: setup ## run all tests under the race detector
+	@scripts/gotest -race -timeout 30m $(TESTFLAGS) ./...
+
+fuzz: ## run every fuzz target for FUZZTIME (20s)
+	@scripts/fuzz
+
+bench: ## run the benchmarks of the code
+	go test -run '^$$' -bench . -benchmem ./internal/...
+
+lint: ## gofmt, go vet, staticcheck, govulncheck
+	@scripts/lint
+
+docs: ## write docs/cli, docs/man and docs/exit-codes.md anew from the commands
+	go test ./cmd/synctl -count=1 -run '^TestDocsAreCurrent$$' -update-docs

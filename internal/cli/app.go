@@ -28,7 +28,9 @@ type App struct {
 	logLevel  Choice
 	progress  Choice
 
-	notify func(chan<- os.Signal) (stop func()) // tests put their own in
+	// Tests put their own in.
+	notify    func(chan<- os.Signal) (stop func()) // of SIGINT and SIGTERM
+	catchPipe func() (stop func())                 // has SIGPIPE not kill us
 }
 
 // New makes the App for a command line (without the program's name).
@@ -40,6 +42,12 @@ func New(o IO, args []string) *App {
 		progress:  NewChoice("auto", "bar", "plain", "none"),
 		notify: func(ch chan<- os.Signal) func() {
 			signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM)
+			return func() { signal.Stop(ch) }
+		},
+		catchPipe: func() func() {
+			// Not signal.Ignore: commands that we start would inherit it.
+			ch := make(chan os.Signal, 1)
+			signal.Notify(ch, syscall.SIGPIPE)
 			return func() { signal.Stop(ch) }
 		},
 	}
@@ -105,11 +113,8 @@ func (a *App) Live(l *LiveFlags, f Func) func(*cobra.Command, []string) error {
 
 func (a *App) run(cmd *cobra.Command, args []string, live *LiveFlags, f Func) error {
 	a.started = true
-	// Without this a write to a stdout that nobody reads kills the process before it has acknowledged anything. Not
-	// signal.Ignore: commands that we start would inherit it.
-	pipe := make(chan os.Signal, 1)
-	signal.Notify(pipe, syscall.SIGPIPE)
-	defer signal.Stop(pipe)
+	// Without this a write to a stdout that nobody reads kills the process before it has acknowledged anything.
+	defer a.catchPipe()()
 
 	r := &Run{IO: a.IO, Log: a.logger(), Args: args, app: a, live: live}
 	r.Err = a.console

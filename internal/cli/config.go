@@ -229,7 +229,7 @@ func (c *config) fault(n *yaml.Node, hint, format string, args ...any) error {
 
 func childNamed(cmd *cobra.Command, name string) *cobra.Command {
 	for _, child := range cmd.Commands() {
-		if child.Name() == name {
+		if child.Name() == name && name != "help" {
 			return child
 		}
 	}

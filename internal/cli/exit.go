@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"syscall"
 
 	"synctl/internal/fault"
@@ -80,7 +79,7 @@ func (a *App) Finish(command string, err error) int {
 
 // readerGone turns the error of a write to stdout into ErrReaderGone where that is what it means.
 func readerGone(err error) error {
-	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
+	if errors.Is(err, syscall.EPIPE) {
 		return ErrReaderGone
 	}
 	return err

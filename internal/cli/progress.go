@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,9 @@ type Lag struct {
 	Bytes int64         // negative: unknown
 	Age   time.Duration // negative: unknown
 }
+
+// ansi are the escape sequences that the bar puts around itself: the console has its own.
+var ansi = regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`)
 
 const (
 	barInterval   = 200 * time.Millisecond
@@ -163,27 +167,22 @@ func attrs(s Snapshot) []any {
 func (p *progress) drawBar() {
 	s := p.sample(true)
 	if p.bar == nil {
-		total := s.Total
-		if total <= 0 {
-			total = -1 // a spinner
-		}
-		// The bar is drawn into nothing and taken by String: the console alone writes to the terminal.
-		p.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(io.Discard), progressbar.OptionSetWidth(20),
+		// The bar is drawn into nothing and taken by String: the console alone writes to the terminal. Without an interval of
+		// its own the spinner needs no goroutine that nobody could wait for.
+		p.bar = progressbar.NewOptions64(-1, progressbar.OptionSetWriter(io.Discard), progressbar.OptionSetWidth(20),
 			progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false), progressbar.OptionUseANSICodes(true),
-			progressbar.OptionSpinnerType(14), progressbar.OptionShowDescriptionAtLineEnd(), progressbar.OptionSetRenderBlankState(true))
+			progressbar.OptionSpinnerType(14), progressbar.OptionSetSpinnerChangeInterval(0), progressbar.OptionShowDescriptionAtLineEnd())
 	}
 	if s.Total > 0 {
 		p.bar.ChangeMax64(s.Total)
 		_ = p.bar.Set64(min(s.Records, s.Total-1)) // at its maximum the bar would end and never be drawn again
-	} else {
-		_ = p.bar.Add(1)
 	}
+	p.bar.Describe(p.words(s))
 	width := 0
 	if p.width != nil {
 		width = p.width()
 	}
-	line := strings.TrimSpace(strings.Trim(p.bar.String(), "\r\n")) + "  " + p.words(s)
-	p.console.setStatus(cut(line, width))
+	p.console.setStatus(cut(strings.Join(strings.Fields(ansi.ReplaceAllString(p.bar.String(), "")), " "), width))
 }
 
 func (p *progress) words(s Snapshot) string {

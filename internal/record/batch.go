@@ -25,7 +25,9 @@ type Batch struct {
 	Records []Record
 	Token   Token
 
-	blocks  [][]byte // blocks[0] is the arena proper, of limit bytes; others hold single large records
+	blocks  [][]byte // the arena, in blocks of blockBytes; those before blocks[block] are full, those after it empty
+	block   int
+	large   [][]byte // memory of single large values, and what was adopted; dropped when the batch is reset
 	values  []Value
 	used    int // bytes accounted for
 	limit   int
@@ -71,20 +73,29 @@ func (b *Batch) Add() *Record {
 	return &b.Records[len(b.Records)-1]
 }
 
+// blockBytes is the size of the arena's blocks: small beside the batch, so that memory follows what is used, whether that is
+// bytes, values or records.
+func (b *Batch) blockBytes() int { return min(max(b.limit/8, 4<<10), 256<<10) }
+
 // Alloc takes n bytes of the arena. What was taken before does not move.
 func (b *Batch) Alloc(n int) []byte {
 	b.used += n
-	if len(b.blocks) == 0 {
-		b.blocks = append(b.blocks, make([]byte, 0, max(b.limit, n)))
+	size := b.blockBytes()
+	if n > size/4 { // in a block it could leave much of the one before unused
+		p := make([]byte, n)
+		b.large = append(b.large, p)
+		return p
 	}
-	last := &b.blocks[len(b.blocks)-1]
-	if cap(*last)-len(*last) < n {
-		b.blocks = append(b.blocks, make([]byte, 0, max(n, 4096)))
-		last = &b.blocks[len(b.blocks)-1]
+	if b.block < len(b.blocks) && cap(b.blocks[b.block])-len(b.blocks[b.block]) < n {
+		b.block++
 	}
-	off := len(*last)
-	*last = (*last)[:off+n]
-	return (*last)[off : off+n : off+n]
+	if b.block == len(b.blocks) {
+		b.blocks = append(b.blocks, make([]byte, 0, size))
+	}
+	p := &b.blocks[b.block]
+	off := len(*p)
+	*p = (*p)[:off+n]
+	return (*p)[off : off+n : off+n]
 }
 
 // Copy puts p into the arena.
@@ -94,17 +105,22 @@ func (b *Batch) Copy(p []byte) []byte {
 	return q
 }
 
+// Adopt makes p, with all of its capacity, part of the batch's memory until the batch is reset. It spares the copy of a
+// record that was read into memory of its own; Reserve comes first.
+func (b *Batch) Adopt(p []byte) {
+	b.used += cap(p)
+	b.large = append(b.large, p)
+}
+
 // Values takes n values, all Absent.
 func (b *Batch) Values(n int) []Value {
 	b.used += n * valueBytes
 	if cap(b.values)-len(b.values) < n {
-		b.values = make([]Value, 0, max(2*cap(b.values), n, 256))
+		b.values = make([]Value, 0, max(min(2*cap(b.values), b.limit/valueBytes), n, 256))
 	}
 	off := len(b.values)
 	b.values = b.values[:off+n]
-	v := b.values[off : off+n : off+n]
-	clear(v)
-	return v
+	return b.values[off : off+n : off+n] // Reset has cleared them
 }
 
 // Bytes is what the batch holds, as --queue-bytes counts it.
@@ -113,21 +129,22 @@ func (b *Batch) Bytes() int { return b.used }
 // Limit is how much the batch holds without Reserve.
 func (b *Batch) Limit() int { return b.limit }
 
-// Reset empties the batch for its next use and gives back what Reserve took.
+// Reset empties the batch for its next use and gives back what Reserve took. The memory is kept for that use, but
+// no more than twice the limit: batches of many values and batches of long ones would add up.
 func (b *Batch) Reset() {
 	clear(b.Records) // drop references to tables
 	b.Records = b.Records[:0]
 	b.Token = nil
-	b.used = 0
+	b.used, b.block = 0, 0
+	clear(b.values[:cap(b.values)]) // and to large blocks
 	b.values = b.values[:0]
-	if len(b.blocks) > 0 {
-		clear(b.blocks[1:])
-		b.blocks = b.blocks[:1]
-		if cap(b.blocks[0]) > b.limit {
-			b.blocks = b.blocks[:0]
-		} else {
-			b.blocks[0] = b.blocks[0][:0]
-		}
+	clear(b.large)
+	b.large = b.large[:0]
+	for i := range b.blocks {
+		b.blocks[i] = b.blocks[i][:0]
+	}
+	if b.held() > 2*b.limit {
+		b.Records, b.values, b.blocks, b.large = nil, nil, nil, nil
 	}
 	if b.extra > 0 {
 		if b.release != nil {
@@ -135,4 +152,9 @@ func (b *Batch) Reset() {
 		}
 		b.extra = 0
 	}
+}
+
+// held is the memory that an empty batch keeps.
+func (b *Batch) held() int {
+	return cap(b.Records)*recordBytes + cap(b.values)*valueBytes + len(b.blocks)*b.blockBytes()
 }

@@ -67,7 +67,7 @@ var arrows = map[string][]string{
 	"bulk":     {"ndjson", "stream", "sink", "pipeline", "pg", "record", "fault"},
 	"replay":   {"ndjson", "stream", "sink", "pipeline", "pg", "record", "fault"},
 	"swap":     {"pg", "record", "fault"},
-	"cli":      {"ndjson", "pg", "record", "fault"},
+	"cli":      {"ndjson", "pipeline", "pg", "record", "fault"},
 	"cmd":      {"cli", "cdc", "bulk", "replay", "swap", "sink", "stream", "ndjson", "pipeline", "pg", "record", "fault"},
 	"testkit":  {"stream", "ndjson", "pipeline", "pg", "record", "fault"},
 	"scripts":  {},

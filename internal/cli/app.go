@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"synctl/internal/fault"
 	"synctl/internal/pg"
+	"synctl/internal/pipeline"
 )
 
 // App is one process's command line: it owns the streams and the flags that every command has.
@@ -105,8 +107,12 @@ func (a *App) Finite(f Func) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error { return a.run(cmd, args, nil, f) }
 }
 
-// Live makes a RunE for a command that moves data until it is asked to stop: the first signal closes Drain; a second one, or the
-// end of --drain-timeout, ends ctx.
+// drainGrace is what a job gets beyond --drain-timeout to store and acknowledge what did become durable in time, before
+// its ctx ends. Jobs keep the timeout themselves (pipeline.Options.DrainTimeout); this is for one that hangs.
+const drainGrace = 3 * time.Second
+
+// Live makes a RunE for a command that moves data until it is asked to stop: the first signal closes Drain; a second one, or a
+// drain that outlasts --drain-timeout by drainGrace, ends ctx.
 func (a *App) Live(l *LiveFlags, f Func) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error { return a.run(cmd, args, l, f) }
 }
@@ -126,7 +132,10 @@ func (a *App) run(cmd *cobra.Command, args []string, live *LiveFlags, f Func) er
 	}
 	ctx, watch := a.watchSignals(cmd.Context(), r)
 	err := f(ctx, r)
-	forced := watch()
+	asked, forced := watch()
+	if forced == nil && asked != 0 && errors.Is(err, pipeline.ErrDrainTimeout) {
+		forced = &stopped{signal: asked, live: true, timeout: true}
+	}
 	if err != nil && forced != nil {
 		forced.err = err
 		return forced
@@ -153,22 +162,22 @@ func (a *App) logger() *slog.Logger {
 	return slog.New(redactHandler{slog.NewTextHandler(a.console, o)})
 }
 
-// watchSignals sets r.Drain and gives a ctx that ends when the run is forced. finish ends the watch and tells whether that was so.
-func (a *App) watchSignals(parent context.Context, r *Run) (ctx context.Context, finish func() *stopped) {
+// watchSignals sets r.Drain and gives a ctx that ends when the run is forced. finish ends the watch and tells which signal asked
+// for the drain, 0 for none, and whether the run was forced.
+func (a *App) watchSignals(parent context.Context, r *Run) (ctx context.Context, finish func() (syscall.Signal, *stopped)) {
 	if parent == nil {
 		parent = context.Background()
 	}
 	ctx, cancel := context.WithCancel(parent)
-	signals := make(chan os.Signal, 2)
-	stop := a.notify(signals)
-	var drain chan struct{}
+	w := &watch{signals: make(chan os.Signal, 2), quit: make(chan struct{}), log: r.Log}
+	stop := a.notify(w.signals)
 	if r.live != nil {
-		drain = make(chan struct{})
-		r.Drain = drain
+		w.drain, w.timeout = make(chan struct{}), r.live.DrainTimeout
+		r.Drain = w.drain
 	}
-	quit, done := make(chan struct{}), make(chan *stopped, 1)
+	done := make(chan *stopped, 1)
 	go func() {
-		forced := awaitForce(signals, quit, drain, r)
+		forced := w.wait()
 		if forced != nil {
 			// From here a signal has its usual effect, so a command that hangs in its clean-up can still be stopped.
 			stop()
@@ -176,35 +185,46 @@ func (a *App) watchSignals(parent context.Context, r *Run) (ctx context.Context,
 		}
 		done <- forced
 	}()
-	return ctx, func() *stopped {
-		close(quit)
+	return ctx, func() (syscall.Signal, *stopped) {
+		close(w.quit)
 		forced := <-done
 		stop()
 		cancel()
-		return forced
+		return w.asked, forced
 	}
 }
 
-// awaitForce waits for what forces the run to stop; nil when the run ended by itself.
-func awaitForce(signals <-chan os.Signal, quit <-chan struct{}, drain chan struct{}, r *Run) *stopped {
+// watch waits for the signals of one run.
+type watch struct {
+	signals chan os.Signal
+	quit    chan struct{} // the run has ended
+	drain   chan struct{} // nil in a finite run
+	timeout time.Duration
+	log     *slog.Logger
+	asked   syscall.Signal // the one that closed drain
+}
+
+// wait waits for what forces the run to stop; nil when the run ended by itself.
+func (w *watch) wait() *stopped {
 	var first syscall.Signal
 	select {
-	case <-quit:
+	case <-w.quit:
 		return nil
-	case s := <-signals:
+	case s := <-w.signals:
 		first, _ = s.(syscall.Signal)
 	}
-	if drain == nil {
+	if w.drain == nil {
 		return &stopped{signal: first}
 	}
-	r.Log.Info("stopping: finishing what is in flight; a second signal stops at once", "signal", first.String(), "drain_timeout", r.live.DrainTimeout)
-	close(drain)
-	timer := time.NewTimer(r.live.DrainTimeout)
+	w.log.Info("stopping: finishing what is in flight; a second signal stops at once", "signal", first.String(), "drain_timeout", w.timeout)
+	w.asked = first
+	close(w.drain)
+	timer := time.NewTimer(w.timeout + drainGrace)
 	defer timer.Stop()
 	select {
-	case <-quit:
+	case <-w.quit:
 		return nil
-	case s := <-signals:
+	case s := <-w.signals:
 		second, _ := s.(syscall.Signal)
 		return &stopped{signal: second, live: true}
 	case <-timer.C:

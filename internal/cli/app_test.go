@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"synctl/internal/fault"
+	"synctl/internal/pipeline"
 )
 
 // runCommand runs one command with body f; after each delay the next signal arrives.
@@ -72,7 +73,11 @@ func TestSignals(t *testing.T) {
 		{"drained", true, untilDrained, []os.Signal{syscall.SIGTERM}, 0, "finishing what is in flight", time.Second},
 		{"second signal", true, untilForced, []os.Signal{syscall.SIGTERM, syscall.SIGINT}, 130, "error: forced to stop by a second signal\nnext: Run the same command again", 2 * time.Second},
 		{"second SIGTERM", true, untilForced, []os.Signal{syscall.SIGINT, syscall.SIGTERM}, 143, "forced to stop", 2 * time.Second},
-		{"drain timeout", true, untilForced, []os.Signal{syscall.SIGTERM}, 143, "drain after SIGTERM took longer than --drain-timeout", 26 * time.Second},
+		{"drain timeout", true, untilForced, []os.Signal{syscall.SIGTERM}, 143, "drain after SIGTERM took longer than --drain-timeout", 29 * time.Second},
+		{"drain timeout that the job kept", true, func(_ context.Context, r *Run) error {
+			<-r.Drain
+			return fmt.Errorf("publish: %w", pipeline.ErrDrainTimeout)
+		}, []os.Signal{syscall.SIGTERM}, 143, "drain after SIGTERM took longer than --drain-timeout: publish: ", time.Second},
 		{"finite", false, untilForced, []os.Signal{syscall.SIGINT}, 130, "error: interrupted by SIGINT\n", time.Second},
 		{"finite SIGTERM", false, untilForced, []os.Signal{syscall.SIGTERM}, 143, "error: interrupted by SIGTERM\n", time.Second},
 		{"failed while draining", true, func(_ context.Context, r *Run) error {

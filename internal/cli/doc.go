@@ -16,7 +16,7 @@
 //		live := cli.AddLiveFlags(cmd.Flags()) // --drain-timeout, --metrics-addr
 //		cmd.RunE = app.Live(live, func(ctx context.Context, r *cli.Run) error {
 //			// ctx ends when we are forced; r.Drain is closed when we are asked to finish what is in flight.
-//			job := openJob(ctx, from, int64(queue), r.Log)
+//			job := openJob(ctx, from, int64(queue), live.DrainTimeout, r.Log)
 //			stop, err := r.Report(job.Snapshot) // progress on stderr, and /metrics when asked for
 //			if err != nil {
 //				return err

@@ -57,6 +57,9 @@ func Create(dir string, o Options) error {
 	if err != nil {
 		return err
 	}
+	if exists(dir) { // also while it is being written
+		return stream.Exists(URL(dir))
+	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return diskFault("create stream", err)
 	}
@@ -104,9 +107,14 @@ func newMeta(dir string, o Options) (*meta, error) {
 	}, nil
 }
 
+func exists(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, metaName))
+	return err == nil
+}
+
 // checkVacant refuses a directory that holds a stream, or anything else but what a Create that was killed left behind.
 func checkVacant(dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, metaName)); err == nil {
+	if exists(dir) {
 		return stream.Exists(URL(dir))
 	}
 	entries, err := os.ReadDir(dir)

@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"flag"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -131,4 +133,33 @@ func topicDocument(topic *cobra.Command) []byte {
 		b.WriteString("```\n")
 	}
 	return b.Bytes()
+}
+
+// TestGuaranteesNameRealTests keeps docs/guarantees.md honest: a test that it names and that was renamed or removed holds nothing.
+func TestGuaranteesNameRealTests(t *testing.T) {
+	text, err := os.ReadFile("../../docs/guarantees.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z0-9_]+)`").FindAllStringSubmatch(string(text), -1)
+	if len(named) == 0 {
+		t.Fatal("no test is named")
+	}
+	var sources bytes.Buffer
+	err = filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		sources.Write(source)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range named {
+		if !bytes.Contains(sources.Bytes(), []byte("\nfunc "+n[1]+"(")) {
+			t.Errorf("docs/guarantees.md names %s, which does not exist", n[1])
+		}
+	}
 }

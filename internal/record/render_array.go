@@ -26,9 +26,10 @@ func (t *Type) appendArray(dst, text []byte) (out []byte, literal bool, err erro
 	if err != nil {
 		return dst, false, err
 	}
-	literal = s.bounded > 0
+	// Elements that are arrays themselves, of a domain over one, look in JSON like a further dimension.
+	literal = s.bounded > 0 || t.Elem.Kind == KindArray || t.Elem.Kind == KindVector
 	if string(body) == "{}" {
-		if literal {
+		if s.bounded > 0 {
 			return dst, false, notForm("no bounds for an empty array", text)
 		}
 		return append(dst, '[', ']'), false, nil

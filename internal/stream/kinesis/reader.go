@@ -86,6 +86,10 @@ func (r *Reader) Next(ctx context.Context) (*stream.Page, error) {
 		if err != nil {
 			return nil, err
 		}
+		if r.found != nil { // what a renewed iterator began with
+			p, r.found = r.found, nil
+			return p, nil
+		}
 		if p != nil && (len(p.Records) > 0 || p.AtTip || p.Closed) {
 			r.waitTip = p.AtTip
 			return p, nil
@@ -126,6 +130,9 @@ func (r *Reader) seekSequence(ctx context.Context, at stream.Position, in *kines
 		p, err := r.read(ctx)
 		if err != nil {
 			return err
+		}
+		if p == nil && r.last != "" {
+			return nil // renewed after a record that was read, and checked there
 		}
 		if p == nil || len(p.Records) == 0 && !p.AtTip && !p.Closed {
 			continue
@@ -246,9 +253,7 @@ func (r *Reader) renew(ctx context.Context) error {
 	r.s.opt.logger().Debug("an iterator expired and is renewed", "stream", r.s.opt.Name, "shard", r.shard, "after", r.last)
 	switch {
 	case r.last != "":
-		in := &kinesis.GetShardIteratorInput{ShardId: aws.String(r.shard), ShardIteratorType: types.ShardIteratorTypeAfterSequenceNumber,
-			StartingSequenceNumber: aws.String(r.last)}
-		return r.getIterator(ctx, in, r.last)
+		return r.seek(ctx, stream.Position{Kind: stream.AfterSequence, Sequence: r.last})
 	case r.begin.Kind == stream.Latest:
 		// Latest as it would be now is not what it was: records came meanwhile.
 		return r.seek(ctx, stream.Position{Kind: stream.AtTime, Time: r.polled})

@@ -207,7 +207,10 @@ func hashRange(sh *shard) map[string]string {
 }
 
 // Records gives everything that a shard holds, without the API.
-func (s *Server) Records(stream, shardID string) []Record {
+func (s *Server) Records(stream, shardID string) []Record { return s.RecordsFrom(stream, shardID, 0) }
+
+// RecordsFrom is Records without the first n.
+func (s *Server) RecordsFrom(stream, shardID string, n int) []Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.streams[stream]
@@ -218,8 +221,9 @@ func (s *Server) Records(stream, shardID string) []Record {
 	if sh == nil {
 		return nil
 	}
-	list := make([]Record, len(sh.records))
-	for i, r := range sh.records {
+	list := make([]Record, max(0, len(sh.records)-n))
+	for i := range list {
+		r := sh.records[n+i]
 		list[i] = Record{st.sequence(sh, r.counter, r.arrived).String(), r.key, r.data, r.arrived}
 	}
 	return list

@@ -29,7 +29,8 @@ type load struct {
 
 type shardLoad struct {
 	stream.ShardLoad
-	records, bytes, throttled int64 // as they were at the last report
+	entries                int64 // stream records: what the shard's rate counts
+	sent, bytes, throttled int64 // entries, bytes and refusals at the last report
 }
 
 const hotKeys = 10
@@ -87,7 +88,8 @@ func (l *load) stored(e *entry, shard string) {
 	l.total.Entries++
 	l.total.Bytes += size
 	sh := l.shard(shard)
-	sh.Records++
+	sh.Records += n
+	sh.entries++
 	sh.Bytes += size
 	name := []byte(e.key.name)
 	l.sketch.Add(name, stream.HashKey(name), n, size)
@@ -143,7 +145,7 @@ func (l *load) report(log *slog.Logger, o SinkOptions, s Options, now time.Time,
 	for _, sh := range l.sorted() {
 		if d := sh.Throttled - sh.throttled; d > 0 {
 			busy = append(busy, fmt.Sprintf("%s: %.0f refused/s at %.0f records/s and %.2f MiB/s", sh.ID, float64(d)/secs,
-				float64(sh.Records-sh.records)/secs, float64(sh.Bytes-sh.bytes)/secs/(1<<20)))
+				float64(sh.entries-sh.sent)/secs, float64(sh.Bytes-sh.bytes)/secs/(1<<20)))
 		}
 	}
 	if len(busy) > 0 {
@@ -152,7 +154,7 @@ func (l *load) report(log *slog.Logger, o SinkOptions, s Options, now time.Time,
 			"stream", s.Name, "throttling", len(busy), "shards", busy[:min(most, len(busy))])
 	}
 	for _, sh := range l.shards {
-		sh.records, sh.bytes, sh.throttled = sh.Records, sh.Bytes, sh.Throttled
+		sh.sent, sh.bytes, sh.throttled = sh.entries, sh.Bytes, sh.Throttled
 	}
 	l.failed, l.cause, l.since, l.next = 0, nil, now, now.Add(o.ReportEvery)
 }

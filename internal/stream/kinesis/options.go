@@ -115,7 +115,8 @@ func (o Options) URL() string {
 	if len(q) == 0 {
 		return "kinesis://" + o.Name
 	}
-	return "kinesis://" + o.Name + "?" + q.Encode()
+	// A colon and a slash need no escape in a query, and people read this.
+	return "kinesis://" + o.Name + "?" + strings.NewReplacer("%3A", ":", "%2F", "/").Replace(q.Encode())
 }
 
 func (o Options) logger() *slog.Logger {

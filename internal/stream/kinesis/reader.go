@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -185,10 +186,7 @@ func (r *Reader) getIterator(ctx context.Context, in *kinesis.GetShardIteratorIn
 		case code(err) == "InvalidArgumentException" && sequence != "":
 			return stream.Foreign(r.s.opt.URL(), r.shard, sequence, err.Error())
 		case code(err) == "ResourceNotFoundException":
-			if _, errStream := r.s.summary(ctx); errStream != nil {
-				return errStream
-			}
-			return stream.NoShard(r.s.opt.URL(), r.shard)
+			return r.notFound(ctx, sequence, err)
 		case !transient(err):
 			return explain(r.s.opt, "GetShardIterator", err)
 		}
@@ -196,6 +194,19 @@ func (r *Reader) getIterator(ctx context.Context, in *kinesis.GetShardIteratorIn
 			return err
 		}
 	}
+}
+
+// notFound says what was not found: the stream, the shard, or (an emulator's answer) the sequence number.
+func (r *Reader) notFound(ctx context.Context, sequence string, err error) error {
+	shards, errList := r.s.Shards(ctx)
+	if errList != nil {
+		return errList
+	}
+	known := slices.ContainsFunc(shards, func(s stream.Shard) bool { return s.ID == r.shard })
+	if known && sequence != "" {
+		return stream.Foreign(r.s.opt.URL(), r.shard, sequence, err.Error())
+	}
+	return stream.NoShard(r.s.opt.URL(), r.shard)
 }
 
 // seen notes the service's clock; the header's resolution is a second.

@@ -80,6 +80,14 @@ func (p Pos) AppendID(dst []byte) []byte {
 	return dst
 }
 
+// ParseID reads the id of a change as AppendID writes it. The commit LSN is not part of it.
+func ParseID(s string) (Pos, error) {
+	if pos, ok := parseID([]byte(s)); ok {
+		return pos, nil
+	}
+	return Pos{}, fmt.Errorf("parse id %q: want system.timeline.row_lsn.n, the row LSN as 16 hexadecimal digits", s)
+}
+
 // Compare orders two changes of one timeline: negative when p comes first.
 func (p Pos) Compare(q Pos) int {
 	switch {

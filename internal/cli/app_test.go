@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"synctl/internal/fault"
+	"synctl/internal/ndjson"
 	"synctl/internal/pipeline"
 )
 
@@ -113,7 +114,7 @@ func TestExitCodes(t *testing.T) {
 		stderr string
 	}{
 		{"done", []string{"job"}, nil, 0, ""},
-		{"reader gone", []string{"job"}, fmt.Errorf("write: %w", ErrReaderGone), 0, ""},
+		{"reader gone", []string{"job"}, fmt.Errorf("write: %w", ndjson.ErrReaderGone), 0, ""},
 		{"plain error", []string{"job"}, errors.New("disk is full"), 1, "synctl: error: disk is full\n"},
 		{"class survives wrapping", []string{"job"}, fmt.Errorf("open slot: %w", fault.New(fault.Check, "Add --create.", "no slot")), 4, "synctl: error: open slot: no slot\nnext: Add --create.\n"},
 		{"dead letters", []string{"job"}, fault.New(fault.DeadLetters, "Read f.", "3 records"), 5, "synctl: error: 3 records\nnext: Read f.\n"},
@@ -200,7 +201,7 @@ func TestResultToAReaderThatIsGone(t *testing.T) {
 	read.Close()
 	defer write.Close()
 	r := &Run{IO: IO{Out: write}}
-	if err := r.Result(&Output{Choice{Value: "json"}}, 1, nil); !errors.Is(err, ErrReaderGone) {
+	if err := r.Result(&Output{Choice{Value: "json"}}, 1, nil); !errors.Is(err, ndjson.ErrReaderGone) {
 		t.Errorf("error is %v, want ErrReaderGone", err)
 	}
 }

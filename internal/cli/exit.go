@@ -7,10 +7,8 @@ import (
 	"syscall"
 
 	"synctl/internal/fault"
+	"synctl/internal/ndjson"
 )
-
-// ErrReaderGone: whoever read our stdout went away. To a pipe that is a normal end, exit code 0.
-var ErrReaderGone = errors.New("the reader of stdout is gone")
 
 // stopped is a run that was forced to end by a signal, or by the drain that it asked for taking too long.
 type stopped struct {
@@ -45,7 +43,7 @@ func (s *stopped) Error() string {
 func ExitCode(err error) int {
 	var s *stopped
 	switch {
-	case err == nil, errors.Is(err, ErrReaderGone):
+	case err == nil, errors.Is(err, ndjson.ErrReaderGone):
 		return 0
 	case errors.As(err, &s):
 		return 128 + int(s.signal)
@@ -77,10 +75,10 @@ func (a *App) Finish(command string, err error) int {
 	return code
 }
 
-// readerGone turns the error of a write to stdout into ErrReaderGone where that is what it means.
+// readerGone turns the error of a write to stdout into ndjson.ErrReaderGone where that is what it means.
 func readerGone(err error) error {
 	if errors.Is(err, syscall.EPIPE) {
-		return ErrReaderGone
+		return fmt.Errorf("write result: %w", ndjson.ErrReaderGone)
 	}
 	return err
 }

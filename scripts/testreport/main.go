@@ -30,25 +30,30 @@ func run(args []string, out io.Writer) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start go test: %w", err)
 	}
-	r := &report{out: out, output: map[string][]string{}}
+	r := newReport(out)
 	readErr := r.read(events)
 	testErr := cmd.Wait()
+	return r.verdict(readErr, testErr)
+}
+
+// verdict prints the summary, last, so that a look at the end of a log tells how it went.
+func (r *report) verdict(readErr, testErr error) error {
 	for _, s := range r.skips {
-		fmt.Fprintln(out, s)
+		fmt.Fprintln(r.out, s)
 	}
-	// Last, so that a look at the end of a log tells how it went.
-	fmt.Fprintf(out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
+	var err error
 	switch {
 	case readErr != nil:
-		return readErr
-	case testErr != nil:
-		return fmt.Errorf("go test: %w", testErr)
+		err = readErr
 	case r.failed > 0:
-		return fmt.Errorf("%d tests failed", r.failed)
+		err = fmt.Errorf("tests failed")
+	case testErr != nil:
+		err = fmt.Errorf("go test: %w", testErr)
 	case r.passed == 0:
-		return fmt.Errorf("no test ran")
+		err = fmt.Errorf("no test ran")
 	}
-	return nil
+	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
+	return err
 }
 
 // event is one line of go test -json; see 'go doc test2json'.
@@ -60,8 +65,13 @@ type event struct {
 type report struct {
 	out            io.Writer
 	output         map[string][]string // of tests that have not ended, by package and test
+	blamed         map[string]bool     // packages with a failed test
 	passed, failed int
 	skips          []string
+}
+
+func newReport(out io.Writer) *report {
+	return &report{out: out, output: map[string][]string{}, blamed: map[string]bool{}}
 }
 
 func (r *report) read(events io.Reader) error {
@@ -111,6 +121,7 @@ func (r *report) take(e event) {
 		r.skips = append(r.skips, fmt.Sprintf("skipped: %s %s: %s", e.Package, e.Test, why(lines)))
 	case "fail":
 		r.failed++
+		r.blamed[e.Package] = true
 		fmt.Fprintf(r.out, "--- FAIL %s %s\n%s", e.Package, e.Test, strings.Join(lines, ""))
 	}
 }
@@ -120,7 +131,9 @@ func (r *report) packageEnd(e event, lines []string) {
 	case "pass":
 		fmt.Fprintf(r.out, "ok    %-40s %6.1fs\n", e.Package, e.Elapsed)
 	case "fail":
-		// What a package says outside of its tests: a panic, a timeout, a failed build.
+		if !r.blamed[e.Package] {
+			r.failed++ // it did not build, or broke down outside of its tests: no test of it passed for that
+		}
 		fmt.Fprintf(r.out, "FAIL  %-40s %6.1fs\n%s", e.Package, e.Elapsed, strings.Join(lines, ""))
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"synctl/internal/fault"
 	"synctl/internal/ndjson"
+	"synctl/internal/pg"
 )
 
 // stopped is a run that was forced to end by a signal, or by the drain that it asked for taking too long.
@@ -68,9 +69,9 @@ func (a *App) Finish(command string, err error) int {
 			hint = "Run the same command again: what was not acknowledged is delivered again."
 		}
 	}
-	fmt.Fprintf(a.console, "synctl: error: %s\n", Redact(err.Error()))
+	fmt.Fprintf(a.console, "synctl: error: %s\n", pg.Redact(err.Error()))
 	if hint != "" {
-		fmt.Fprintf(a.console, "next: %s\n", Redact(hint))
+		fmt.Fprintf(a.console, "next: %s\n", pg.Redact(hint))
 	}
 	return code
 }

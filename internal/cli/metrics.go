@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"synctl/internal/fault"
+	"synctl/internal/pg"
 )
 
 // metrics are the figures of a Snapshot as Prometheus has them, read at each scrape.
@@ -100,7 +101,7 @@ func metricsHandler(snapshot func() Snapshot) http.Handler {
 	probe := func(state func(Snapshot) string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			if trouble := state(snapshot()); trouble != "" {
-				http.Error(w, Redact(trouble), http.StatusServiceUnavailable)
+				http.Error(w, pg.Redact(trouble), http.StatusServiceUnavailable)
 				return
 			}
 			fmt.Fprintln(w, "ok")

@@ -27,17 +27,6 @@ func (d DSN) Reveal() string   { return string(d) }
 // HasPassword tells whether the string itself carries a password, and so argv would.
 func (d DSN) HasPassword() bool { return Redact(string(d)) != string(d) }
 
-var (
-	urlPassword     = regexp.MustCompile(`(?i)(postgres(?:ql)?://[^:/?#@\s]*):[^@/\s]*@`)
-	keywordPassword = regexp.MustCompile(`(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&'"]+)`)
-)
-
-// Redact replaces the passwords in s, wherever a connection string may occur in it.
-func Redact(s string) string {
-	s = urlPassword.ReplaceAllString(s, "${1}:***@")
-	return keywordPassword.ReplaceAllString(s, "${1}***")
-}
-
 // IsURL tells whether s names a PostgreSQL server by URL or keyword string.
 func IsURL(s string) bool {
 	return strings.HasPrefix(s, "postgres://") || strings.HasPrefix(s, "postgresql://") ||

@@ -4,31 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"regexp"
-	"strings"
 
 	"synctl/internal/pg"
 )
-
-var (
-	// Up to the last @ of the word: a password that should have been percent-encoded may hold / and @ itself.
-	userinfo   = regexp.MustCompile("([A-Za-z][A-Za-z0-9+.-]*://[^:/?#@\\s]*):([^\\s\"'`]*)@")
-	portAndMax = regexp.MustCompile(`^[0-9]{1,5}[/?]`)
-)
-
-// Redact replaces what must not be printed in s: passwords in connection strings and in any URL (promise 9).
-func Redact(s string) string {
-	if strings.Contains(s, "://") {
-		s = userinfo.ReplaceAllStringFunc(s, func(m string) string {
-			parts := userinfo.FindStringSubmatch(m)
-			if portAndMax.MatchString(parts[2]) { // host:5432/path?x=a@b has no password here
-				return m
-			}
-			return parts[1] + ":***@"
-		})
-	}
-	return pg.Redact(s)
-}
 
 // redactHandler redacts messages and attributes before the handler below formats them, whatever type they have.
 type redactHandler struct{ next slog.Handler }
@@ -36,7 +14,7 @@ type redactHandler struct{ next slog.Handler }
 func (h redactHandler) Enabled(ctx context.Context, l slog.Level) bool { return h.next.Enabled(ctx, l) }
 
 func (h redactHandler) Handle(ctx context.Context, r slog.Record) error {
-	clean := slog.NewRecord(r.Time, r.Level, Redact(r.Message), r.PC)
+	clean := slog.NewRecord(r.Time, r.Level, pg.Redact(r.Message), r.PC)
 	r.Attrs(func(a slog.Attr) bool {
 		clean.AddAttrs(redactAttr(a))
 		return true
@@ -61,7 +39,7 @@ func redactAttr(a slog.Attr) slog.Attr {
 	v := a.Value.Resolve()
 	switch v.Kind() {
 	case slog.KindString:
-		return slog.String(a.Key, Redact(v.String()))
+		return slog.String(a.Key, pg.Redact(v.String()))
 	case slog.KindGroup:
 		group := v.Group()
 		clean := make([]slog.Attr, len(group))
@@ -71,9 +49,9 @@ func redactAttr(a slog.Attr) slog.Attr {
 		return slog.Attr{Key: a.Key, Value: slog.GroupValue(clean...)}
 	case slog.KindAny:
 		if e, ok := v.Any().(error); ok {
-			return slog.String(a.Key, Redact(e.Error()))
+			return slog.String(a.Key, pg.Redact(e.Error()))
 		}
-		return slog.String(a.Key, Redact(fmt.Sprint(v.Any())))
+		return slog.String(a.Key, pg.Redact(fmt.Sprint(v.Any())))
 	}
 	return slog.Attr{Key: a.Key, Value: v}
 }

@@ -45,10 +45,63 @@ func (f fieldSet) name() string { return fieldNames[bits.TrailingZeros32(uint32(
 
 // fieldOf is the field of that name, 0 for an unknown one.
 func fieldOf(name []byte) fieldSet {
-	for i, n := range fieldNames {
-		if string(name) == n {
-			return 1 << i
-		}
+	switch string(name) {
+	case "v":
+		return fieldV
+	case "id":
+		return fieldID
+	case "op":
+		return fieldOp
+	case "schema":
+		return fieldSchema
+	case "table":
+		return fieldTable
+	case "key":
+		return fieldKey
+	case "before":
+		return fieldBefore
+	case "after":
+		return fieldAfter
+	case "unchanged":
+		return fieldUnchanged
+	case "literal":
+		return fieldLiteral
+	case "literal_before":
+		return fieldLiteralBefore
+	case "moved":
+		return fieldMoved
+	case "looked_up":
+		return fieldLookedUp
+	case "tables":
+		return fieldTables
+	case "cascade":
+		return fieldCascade
+	case "restart_identity":
+		return fieldRestartIdentity
+	case "prefix":
+		return fieldPrefix
+	case "content":
+		return fieldContent
+	case "transactional":
+		return fieldTransactional
+	case "data":
+		return fieldData
+	case "encoding":
+		return fieldEncoding
+	case "lsn":
+		return fieldLSN
+	case "row_lsn":
+		return fieldRowLSN
+	case "n":
+		return fieldN
+	case "xid":
+		return fieldXID
+	case "committed_at":
+		return fieldCommittedAt
+	case "floor":
+		return fieldFloor
+	case "stream":
+		return fieldStream
 	}
 	return 0
 }

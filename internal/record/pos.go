@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"math/bits"
 	"strconv"
 	"strings"
 )
@@ -33,13 +34,11 @@ func ParseLSN(s string) (LSN, error) {
 
 func appendUpperHex(dst []byte, v uint64, minDigits int) []byte {
 	const digits = "0123456789ABCDEF"
-	n := 1
-	for x := v >> 4; x != 0; x >>= 4 {
-		n++
-	}
-	n = max(n, minDigits)
-	for i := n - 1; i >= 0; i-- {
-		dst = append(dst, digits[v>>(4*uint(i))&0xf])
+	n := max((bits.Len64(v)+3)/4, minDigits)
+	dst = append(dst, "0000000000000000"[:n]...)
+	for i := len(dst) - 1; v != 0; i-- {
+		dst[i] = digits[v&0xf]
+		v >>= 4
 	}
 	return dst
 }

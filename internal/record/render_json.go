@@ -12,13 +12,13 @@ func appendJSONColumn(dst, text []byte, kind TypeKind) (out []byte, literal bool
 	if err != nil {
 		return dst, false, err
 	}
-	doc := bytes.Trim(dst[mark:], " \t")
+	first := dst[skipSpace(dst, mark)] // a document is never empty
 	switch {
-	case string(doc) == "null":
-		literal = true // it looks like SQL NULL
+	case first == 'n':
+		literal = true // null looks like SQL NULL
 	case fl&(hasNUL|hasLone) != 0:
 		literal = true // PostgreSQL stores such escapes in json and refuses to decode them
-	case kind == KindJSON && doc[0] == '"' && fl&hasEscape != 0:
+	case kind == KindJSON && first == '"' && fl&hasEscape != 0:
 		literal = true // a string that is the whole value is decoded and escaped anew, perhaps in another way
 	}
 	return dst, literal, nil

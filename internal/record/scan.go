@@ -31,9 +31,9 @@ func special8(x uint64) uint64 {
 }
 
 // skipPlain passes the bytes that a JSON string carries as they stand.
-func skipPlain[T string | []byte](b T, i int) int {
+func skipPlain(b []byte, i int) int {
 	for i+8 <= len(b) {
-		if m := special8(load8(b, i)); m != 0 {
+		if m := special8(binary.LittleEndian.Uint64(b[i:])); m != 0 {
 			return i + bits.TrailingZeros64(m)>>3
 		}
 		i += 8
@@ -44,23 +44,11 @@ func skipPlain[T string | []byte](b T, i int) int {
 	return i
 }
 
-func load8[T string | []byte](b T, i int) uint64 {
-	return uint64(b[i]) | uint64(b[i+1])<<8 | uint64(b[i+2])<<16 | uint64(b[i+3])<<24 |
-		uint64(b[i+4])<<32 | uint64(b[i+5])<<40 | uint64(b[i+6])<<48 | uint64(b[i+7])<<56
-}
-
 // scanString passes the string whose opening quote is at i.
 func scanString(b []byte, i int) (end int, fl strFlags, bad string) {
 	i++
 	for {
-		for i+8 <= len(b) {
-			m := special8(binary.LittleEndian.Uint64(b[i:]))
-			if m != 0 {
-				i += bits.TrailingZeros64(m) >> 3
-				break
-			}
-			i += 8
-		}
+		i = skipPlain(b, i)
 		if i >= len(b) {
 			return len(b), fl, "string is not closed"
 		}
@@ -75,8 +63,6 @@ func scanString(b []byte, i int) (end int, fl strFlags, bad string) {
 			fl |= f
 		case c < ' ':
 			return i, fl, "control character in a string"
-		case c < utf8.RuneSelf:
-			i++
 		default:
 			_, n := utf8.DecodeRune(b[i:])
 			if n == 1 {
@@ -252,7 +238,7 @@ func scanWord(b []byte, i int, word string) (end int, fl strFlags, bad string) {
 }
 
 // scanNumber passes the number at i, as JSON writes numbers.
-func scanNumber[T string | []byte](b T, i int) (end int, fl strFlags, bad string) {
+func scanNumber(b []byte, i int) (end int, fl strFlags, bad string) {
 	if i < len(b) && b[i] == '-' {
 		i++
 	}
@@ -285,7 +271,7 @@ func scanNumber[T string | []byte](b T, i int) (end int, fl strFlags, bad string
 	return i, 0, ""
 }
 
-func skipDigits[T string | []byte](b T, i int) int {
+func skipDigits(b []byte, i int) int {
 	for i < len(b) && b[i] >= '0' && b[i] <= '9' {
 		i++
 	}

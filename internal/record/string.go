@@ -4,70 +4,78 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // AppendString writes s as a JSON string, escaped as PostgreSQL's escape_json escapes it. s must be valid UTF-8, or
 // the result is no JSON; where that is not known use appendText.
 func AppendString[T string | []byte](dst []byte, s T) []byte {
-	const hex = "0123456789abcdef"
-	dst = append(dst, '"')
-	start := 0
-	for i := 0; ; i++ {
-		i = skipPlain(s, i)
-		if i >= len(s) {
-			break
-		}
-		c := s[i]
-		if c >= utf8.RuneSelf {
-			continue
-		}
-		dst = append(dst, s[start:i]...)
-		start = i + 1
-		switch c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\b':
-			dst = append(dst, '\\', 'b')
-		case '\f':
-			dst = append(dst, '\\', 'f')
-		case '\n':
-			dst = append(dst, '\\', 'n')
-		case '\r':
-			dst = append(dst, '\\', 'r')
-		case '\t':
-			dst = append(dst, '\\', 't')
-		default:
-			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
-		}
-	}
-	dst = append(dst, s[start:]...)
-	return append(dst, '"')
+	dst, _ = appendQuoted(dst, view(s))
+	return dst
 }
 
 var errUTF8 = errors.New("text is not valid UTF-8, so JSON cannot hold it")
 
 // appendText is AppendString for text that may not be UTF-8, as in a database whose encoding is SQL_ASCII.
 func appendText[T string | []byte](dst []byte, s T) ([]byte, error) {
-	// Nearly all text is plain ASCII, and then one look at it is enough.
-	if skipPlain(s, 0) == len(s) {
-		dst = append(dst, '"')
-		dst = append(dst, s...)
-		return append(dst, '"'), nil
-	}
-	if !validUTF8(s) {
+	dst, ok := appendQuoted(dst, view(s))
+	if !ok {
 		return dst, errUTF8
 	}
-	return AppendString(dst, s), nil
+	return dst, nil
 }
 
-func validUTF8[T string | []byte](s T) bool {
+// view is the text as bytes that are only read.
+func view[T string | []byte](s T) []byte {
 	switch s := any(s).(type) {
 	case []byte:
-		return utf8.Valid(s)
+		return s
 	case string:
-		return utf8.ValidString(s)
+		return unsafe.Slice(unsafe.StringData(s), len(s))
 	}
-	return false
+	return nil
+}
+
+// appendQuoted writes s as a JSON string and tells whether it was UTF-8. If not, what it wrote is no JSON.
+func appendQuoted(dst, s []byte) (out []byte, ok bool) {
+	dst = append(dst, '"')
+	start, ok := 0, true
+	for i := skipPlain(s, 0); i < len(s); i = skipPlain(s, i) {
+		if s[i] >= utf8.RuneSelf {
+			for i < len(s) && s[i] >= utf8.RuneSelf {
+				_, n := utf8.DecodeRune(s[i:])
+				ok = ok && n > 1
+				i += n
+			}
+			continue
+		}
+		dst = append(dst, s[start:i]...)
+		dst = appendEscape(dst, s[i])
+		i++
+		start = i
+	}
+	dst = append(dst, s[start:]...)
+	return append(dst, '"'), ok
+}
+
+// appendEscape writes a character that a JSON string does not carry as it stands.
+func appendEscape(dst []byte, c byte) []byte {
+	const hex = "0123456789abcdef"
+	switch c {
+	case '"', '\\':
+		return append(dst, '\\', c)
+	case '\b':
+		return append(dst, '\\', 'b')
+	case '\f':
+		return append(dst, '\\', 'f')
+	case '\n':
+		return append(dst, '\\', 'n')
+	case '\r':
+		return append(dst, '\\', 'r')
+	case '\t':
+		return append(dst, '\\', 't')
+	}
+	return append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
 }
 
 // AppendUnquoted appends the content of a JSON string, quotes included in s, with its escapes resolved. s must be

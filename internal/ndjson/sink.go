@@ -93,7 +93,8 @@ func (s *Sink) failed(verb string, err error) error {
 	case errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe):
 		return fmt.Errorf("write %s: %w", s.name, ErrReaderGone)
 	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
-		return fault.New(fault.Failed, "Make room and run the same command again: it goes on where the file ends.", "%s %s: %w", verb, s.name, err)
+		return fault.New(fault.Failed, "Make room and run the same command again: it goes on where the file ends.",
+			"%s %s: %w", verb, s.name, err)
 	}
 	return fmt.Errorf("%s %s: %w", verb, s.name, err)
 }

@@ -144,7 +144,8 @@ func (s *Source) malformed(line []byte, err error) error {
 	case len(bytes.TrimSpace(line)) == 0:
 		err = errors.New("is blank, not a record")
 	case s.eof && s.from == s.to:
-		err = fmt.Errorf("is cut off after %d bytes: the input ends there without a line feed, as when its writer is killed: %w", len(line), err)
+		err = fmt.Errorf("is cut off after %d bytes: the input ends there without a line feed, as when its writer is killed: %w",
+			len(line), err)
 	}
 	hint := fmt.Sprintf("docs/record.md describes the format. To go on from this line once it is right: tail -n +%d.", number)
 	return fault.New(fault.Failed, hint, "%s, line %d: %w", s.name, number, err)

@@ -137,7 +137,8 @@ func (e *engine) result(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case e.expired:
-		return fmt.Errorf("%w after %v: %d batches are not acknowledged and will be delivered again", ErrDrainTimeout, e.o.DrainTimeout, len(e.pending))
+		return fmt.Errorf("%w after %v: %d batches are not acknowledged and will be delivered again",
+			ErrDrainTimeout, e.o.DrainTimeout, len(e.pending))
 	}
 	return nil
 }
@@ -319,6 +320,9 @@ func (e *engine) write(ctx context.Context) {
 		var once sync.Once
 		done := func(err error) { once.Do(func() { e.done(ctx, s, err) }) }
 		if err := e.sink.Write(ctx, s.batch, done); err != nil {
+			if !isCancel(ctx, err) {
+				e.fail(true, fmt.Errorf("write: %w", err))
+			}
 			done(err)
 		}
 	}

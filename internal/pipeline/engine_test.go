@@ -631,3 +631,24 @@ func (nullSink) Write(_ context.Context, _ *record.Batch, done func(error)) erro
 	done(nil)
 	return nil
 }
+
+// doneThenError is a sink that breaks its contract: the batch is done, and the write failed.
+type doneThenError struct{}
+
+var errBroken = errors.New("broken sink")
+
+func (doneThenError) Write(_ context.Context, _ *record.Batch, done func(error)) error {
+	done(nil)
+	done(nil)
+	return errBroken
+}
+
+func TestErrorAfterDoneIsNotLost(t *testing.T) {
+	stats := new(Stats)
+	if err := Run(t.Context(), &fakeSource{items: batches(3)}, doneThenError{}, Options{Stats: stats}); !errors.Is(err, errBroken) {
+		t.Errorf("error %v", err)
+	}
+	if stats.InFlight.Load() != 0 || stats.QueuedBytes.Load() != 0 {
+		t.Errorf("%d batches, %d bytes are left over", stats.InFlight.Load(), stats.QueuedBytes.Load())
+	}
+}

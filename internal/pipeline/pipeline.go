@@ -66,8 +66,8 @@ type Options struct {
 	// Drain, when closed, ends the run in good order: nothing more is read, and what was read is finished and
 	// acknowledged. nil: never.
 	Drain <-chan struct{}
-	// DrainTimeout bounds how long the run goes on once Drain is closed, or once it has failed. 0: DefaultDrainTimeout. The end of the
-	// input is not bounded.
+	// DrainTimeout bounds how long the run goes on once Drain is closed, or once it has failed. 0: DefaultDrainTimeout.
+	// The end of the input is not bounded.
 	DrainTimeout time.Duration
 	// Checkpoint stores a token before the source is told. nil, or a sink that is a TokenKeeper: nothing is stored.
 	Checkpoint func(ctx context.Context, t record.Token) error

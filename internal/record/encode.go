@@ -216,6 +216,9 @@ func appendTruncate(dst []byte, r *Record) ([]byte, error) {
 	}
 	dst = append(dst, `,"tables":[`...)
 	for i, t := range r.Truncate.Tables {
+		if t.err != nil {
+			return dst, t.err
+		}
 		if i > 0 {
 			dst = append(dst, ',')
 		}

@@ -11,11 +11,11 @@ func appendRow(dst []byte, r *Record) ([]byte, error) {
 	if t == nil {
 		return dst, errors.New("a row without a table")
 	}
-	if err := checkTuples(r); err != nil {
+	err := errors.Join(t.err, checkTuples(r))
+	if err != nil {
 		return dst, err
 	}
 	dst = append(dst, t.header...)
-	var err error
 	if len(t.Key) > 0 {
 		dst = append(dst, `,"key":`...)
 		if dst, err = appendKey(dst, r); err != nil {

@@ -134,7 +134,11 @@ func TestAppendLineErrors(t *testing.T) {
 		"too few":      {change(Insert, keyed, nil, []Value{text("1")}), "a new row of 1 values for the table's 3 columns"},
 		"no tuple":     {change(Insert, keyed, nil, nil), "a new row without columns"},
 		"suffix":       {&Record{Op: Update, Pos: pos(MovedIn), Table: keyed, After: []Value{text("1"), null, null}}, "does not go with op update"},
-		"keyless":      {change(Delete, small(false), []Value{text("1"), text("\xff"), null}, nil), "no key; record 7412345678901234567.1.00000000016B3700.0"},
+		"column name":  {change(Insert, NewTable("s", "t", 1, []Column{{Name: "a\xff", Type: tInt}}), nil, []Value{text("1")}), `name "a\xff": text is not valid UTF-8`},
+		"table name": {&Record{Op: Truncate, Pos: pos(NoSuffix), Truncate: &TruncateInfo{Tables: []*Table{NewTable("s", "\xff", 1, nil)}}},
+			`encode truncate record 7412345678901234567.1.00000000016B3700.0: name "\xff": text is not valid UTF-8`},
+		"field name": {change(Insert, NewTable("s", "t", 1, []Column{{Name: "a", Type: &Type{Name: "c", Kind: KindComposite, Fields: []Field{{"\xff", tInt}}}}}), nil, []Value{text("(1)")}), `field "\xff": text is not valid`},
+		"keyless":    {change(Delete, small(false), []Value{text("1"), text("\xff"), null}, nil), "no key; record 7412345678901234567.1.00000000016B3700.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := AppendLine([]byte("kept"), c.r)

@@ -136,11 +136,8 @@ func shaped(s []byte, shape string) bool {
 		return false
 	}
 	for i := range len(shape) {
-		if shape[i] == '0' {
-			if s[i] < '0' || s[i] > '9' {
-				return false
-			}
-		} else if s[i] != shape[i] {
+		// Where the shape has 0, this is 0 to 9 for digits; elsewhere it must be 0.
+		if d := s[i] - shape[i]; d != 0 && (d > 9 || shape[i] != '0') {
 			return false
 		}
 	}

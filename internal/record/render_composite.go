@@ -23,7 +23,9 @@ func (t *Type) appendComposite(dst, text []byte) (out []byte, literal bool, err 
 		if n > 0 {
 			dst = append(dst, ',')
 		}
-		dst = AppendString(dst, f.Name)
+		if dst, err = appendText(dst, f.Name); err != nil {
+			return dst, false, fmt.Errorf("field %q: %w", f.Name, err)
+		}
 		dst = append(dst, ':')
 		var lit bool
 		if dst, i, lit, err = f.Type.appendField(dst, text, i); err != nil {

@@ -1,5 +1,10 @@
 package record
 
+import (
+	"fmt"
+	"unicode/utf8"
+)
+
 // Kind says how a type's text becomes JSON: the categories of PostgreSQL's to_json.
 type TypeKind uint8
 
@@ -52,13 +57,17 @@ type Table struct {
 	Key          []int // indexes of the key columns in table order; empty: the table is keyless
 
 	header []byte // ,"schema":"public","table":"orders" encoded once
+	err    error  // a name that JSON cannot hold: no row of the table can be written
 }
 
 // NewTable completes a descriptor: key indexes from the columns' Key, and the parts of a line that never change.
 func NewTable(schema, name string, oid uint32, columns []Column) *Table {
 	t := &Table{Schema: schema, Name: name, OID: oid, Columns: columns}
+	t.checkName(schema)
+	t.checkName(name)
 	for i := range t.Columns {
 		c := &t.Columns[i]
+		t.checkName(c.Name)
 		if c.Key {
 			t.Key = append(t.Key, i)
 		}
@@ -69,6 +78,13 @@ func NewTable(schema, name string, oid uint32, columns []Column) *Table {
 	t.header = append(t.header, `,"table":`...)
 	t.header = AppendString(t.header, name)
 	return t
+}
+
+// checkName notes a name that is not UTF-8, as there can be in a database whose encoding is SQL_ASCII.
+func (t *Table) checkName(name string) {
+	if !utf8.ValidString(name) && t.err == nil {
+		t.err = fmt.Errorf("name %q: %w", name, errUTF8)
+	}
 }
 
 // Keyless tells a table whose rows have no key: its order is the table's.

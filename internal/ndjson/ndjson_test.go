@@ -367,3 +367,28 @@ func TestKilledWriter(t *testing.T) {
 		t.Error("the writers wrote nothing")
 	}
 }
+
+// BenchmarkCopy takes lines from a file through the engine and back to lines.
+func BenchmarkCopy(b *testing.B) {
+	const one = `{"v":1,"id":"7412345678901234567.1.00000000016B3700.0","op":"insert","schema":"public","table":"orders","key":{"id":42},` +
+		`"after":{"id":42,"customer":1234567,"status":"paid","amount":12.30,"paid":true,"created":"2026-11-30T19:58:00.123456+00:00",` +
+		`"due":"2026-12-24","note":"Leave it at the door.","extra":{"a": [1, 2]}},` +
+		`"lsn":"0/16B3748","row_lsn":"0/16B3700","xid":751,"committed_at":"2026-11-30T19:58:00.123456Z"}` + "\n"
+	const lines = 20000
+	path := filepath.Join(b.TempDir(), "in.ndjson")
+	if err := os.WriteFile(path, []byte(strings.Repeat(one, lines)), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(one) * lines))
+	for b.Loop() {
+		f, err := os.Open(path)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := pipeline.Run(b.Context(), NewSource(f, path), NewSink(io.Discard, "nothing"), pipeline.Options{}); err != nil {
+			b.Fatal(err)
+		}
+		f.Close()
+	}
+	b.ReportMetric(float64(lines*b.N)/b.Elapsed().Seconds(), "records/s")
+}

@@ -22,8 +22,8 @@ type load struct {
 	lows   stream.Ranges // of the open shards, for entries that were refused: the service does not say by which shard
 	ids    []string      // of the open shards, as lows
 	since  time.Time     // the start of the figures that the next report gives
-	next   time.Time     // not before this
-	failed int64         // entries of whole requests that failed since
+	warned bool          // a report had something to say
+	failed int64         // entries that failed since, but for those that a shard's rate refused
 	cause  error         // of the last of these
 }
 
@@ -127,36 +127,46 @@ func (l *load) requestFailed(entries int, err error) {
 	}
 }
 
-// report warns of shards that throttle and of requests that fail, with the figures since the last report. last is for
-// what is left at the end.
+// report warns, once in ReportEvery and soon the first time, of shards that throttle and of requests that fail. It is
+// called after every request, so that its figures are of that time alone; last is for what is left at the end.
 func (l *load) report(log *slog.Logger, o SinkOptions, s Options, now time.Time, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	span := now.Sub(l.since)
-	if !last && (now.Before(l.next) || span < time.Second) {
+	if !last && span < o.ReportEvery && (l.warned || span < min(time.Second, o.ReportEvery)) {
 		return
 	}
-	secs := max(span.Seconds(), 0.001)
-	if l.failed > 0 {
-		log.Warn("requests to the stream failed; their records are sent again", "stream", s.Name,
-			"entries", l.failed, "in", span.Round(time.Millisecond), "last_error", l.cause)
+	busy := l.throttling(span)
+	if l.failed == 0 && len(busy) == 0 && span < o.ReportEvery {
+		return
 	}
-	var busy []string
+	if l.failed > 0 {
+		l.warned = true
+		log.Warn("records could not be stored and are sent again", "stream", s.Name,
+			"tries", l.failed, "in", span.Round(time.Millisecond), "last_error", l.cause)
+	}
+	if len(busy) > 0 {
+		const most = 8
+		l.warned = true
+		log.Warn("shards throttle and publishing waits for them: a shard takes 1000 records/s and 1 MiB/s; split it, or look for a hot key",
+			"stream", s.Name, "throttling", len(busy), "shards", busy[:min(most, len(busy))])
+	}
+	for _, sh := range l.shards {
+		sh.sent, sh.bytes, sh.throttled = sh.entries, sh.Bytes, sh.Throttled
+	}
+	l.failed, l.cause, l.since = 0, nil, now
+}
+
+// throttling describes the shards that refused entries since the last report, and the load that they took. The lock is held.
+func (l *load) throttling(span time.Duration) (busy []string) {
+	secs := max(span.Seconds(), 0.001)
 	for _, sh := range l.sorted() {
 		if d := sh.Throttled - sh.throttled; d > 0 {
 			busy = append(busy, fmt.Sprintf("%s: %.0f refused/s at %.0f records/s and %.2f MiB/s", sh.ID, float64(d)/secs,
 				float64(sh.entries-sh.sent)/secs, float64(sh.Bytes-sh.bytes)/secs/(1<<20)))
 		}
 	}
-	if len(busy) > 0 {
-		const most = 8
-		log.Warn("shards throttle; publishing waits for them (a shard takes 1000 records/s and 1 MiB/s): split the shard, or look for a hot key",
-			"stream", s.Name, "throttling", len(busy), "shards", busy[:min(most, len(busy))])
-	}
-	for _, sh := range l.shards {
-		sh.sent, sh.bytes, sh.throttled = sh.entries, sh.Bytes, sh.Throttled
-	}
-	l.failed, l.cause, l.since, l.next = 0, nil, now, now.Add(o.ReportEvery)
+	return busy
 }
 
 func (l *load) sorted() []*shardLoad {

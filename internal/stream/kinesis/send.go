@@ -242,7 +242,5 @@ func (w *sender) settle(q *request) {
 	s.mu.Unlock()
 	s.complete(w.whole)
 	s.nudge()
-	if again != nil {
-		s.load.report(s.log, s.opt, s.stream, time.Now(), false)
-	}
+	s.load.report(s.log, s.opt, s.stream, time.Now(), false)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 
 	"synctl/internal/fault"
 	"synctl/internal/record"
+	"synctl/internal/stream"
 	"synctl/internal/testkit/kinesisfake"
 )
 
@@ -456,4 +458,63 @@ func TestSinkBound(t *testing.T) {
 		closeSink(t, s)
 		srv.Close()
 	})
+}
+
+// One shard gets more than its rate while the other is quiet: the first is used to its limit, the second is not held
+// up, and the warning has the figures.
+func TestSinkThrottledShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, o := inProcess(kinesisfake.Options{RateLimits: true, CheckOrder: true}, 2)
+		var log bytes.Buffer
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		s := openSink(t, o, SinkOptions{})
+		hot, quiet := idsByShard(6000, 1000)
+		start := time.Now()
+		var quietDone time.Duration
+		var changes, all []change
+		for i, id := range hot {
+			changes = append(changes, change{op: record.Insert, id: id, row: i})
+		}
+		all = append(all, changes...)
+		if err := s.Write(t.Context(), batchOf(changes...), func(error) {}); err != nil {
+			t.Fatal(err)
+		}
+		for i, id := range quiet {
+			changes[i] = change{op: record.Insert, id: id, row: len(hot) + i}
+		}
+		all = append(all, changes[:len(quiet)]...)
+		if err := s.Write(t.Context(), batchOf(changes[:len(quiet)]...), func(error) { quietDone = time.Since(start) }); err != nil {
+			t.Fatal(err)
+		}
+		closeSink(t, s)
+		// 1000 at once, then 1000 a second: 5 s at best.
+		if d := time.Since(start); d > 11*time.Second || quietDone > time.Second {
+			t.Errorf("6000 records to one shard took %v, 1000 to the other %v", d, quietDone)
+		}
+		sum := s.Summary()
+		if sum.Throttled == 0 || sum.Shards[0].Throttled != sum.Throttled || sum.Shards[1].Throttled != 0 {
+			t.Errorf("throttled %d, by shard %+v", sum.Throttled, sum.Shards)
+		}
+		if !strings.Contains(log.String(), "shardId-000000000000: ") || !strings.Contains(log.String(), "refused/s at") {
+			t.Errorf("log: %s", log.String())
+		}
+		t.Logf("6000 records to one shard: %v, %d refused; the other shard's 1000: %v", time.Since(start), sum.Throttled, quietDone)
+		checkOrder(t, srv, all)
+		srv.Close()
+	})
+}
+
+// idsByShard finds ids whose keys go to the first and to the second of two shards.
+func idsByShard(first, second int) (a, b []int) {
+	ranges := stream.EqualRanges(2)
+	for id := 0; len(a) < first || len(b) < second; id++ {
+		if ranges.Find(stream.HashKey([]byte(keyOf(id)))) == 0 {
+			if len(a) < first {
+				a = append(a, id)
+			}
+		} else if len(b) < second {
+			b = append(b, id)
+		}
+	}
+	return a, b
 }

@@ -81,6 +81,8 @@ type entry struct {
 	records int
 	tries   int    // that failed
 	shard   string // of a truncate: the explicit hash key, see barrier
+
+	refusedBy string // the shard whose rate refused it just now
 }
 
 func (e *entry) size() int { return len(e.data) + len(e.key.name) }

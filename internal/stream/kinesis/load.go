@@ -29,11 +29,18 @@ type load struct {
 
 type shardLoad struct {
 	stream.ShardLoad
-	entries                int64 // stream records: what the shard's rate counts
-	sent, bytes, throttled int64 // entries, bytes and refusals at the last report
+	entries                int64     // stream records: what the shard's rate counts
+	room                   time.Time // when the shard has room for what it refused, as far as that is planned
+	sent, bytes, throttled int64     // entries, bytes and refusals at the last report
 }
 
-const hotKeys = 10
+const (
+	hotKeys = 10
+
+	// What a shard takes in a second.
+	shardRecords = 1000
+	shardBytes   = 1 << 20
+)
 
 func (l *load) begin(shards []stream.Shard, now time.Time) {
 	l.shards, l.sketch, l.since = map[string]*shardLoad{}, stream.NewSketch(0), now
@@ -111,7 +118,9 @@ func (l *load) refused(e *entry, errorCode string) {
 		}
 	}
 	if len(l.lows) > 0 {
-		l.shard(l.ids[l.lows.Find(h)]).Throttled++
+		sh := l.shard(l.ids[l.lows.Find(h)])
+		sh.Throttled++
+		e.refusedBy = sh.ID
 	}
 }
 

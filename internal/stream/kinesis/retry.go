@@ -3,6 +3,8 @@ package kinesis
 import (
 	"container/heap"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -39,26 +41,69 @@ func (s *Sink) takeRetry(q *request) {
 	s.held -= g.bytes
 }
 
-// newGroup copies failed entries: what they were sent from is used for the next request.
-func (s *Sink) newGroup(failed []entry) *group {
-	g := &group{entries: make([]entry, len(failed))}
+// spread is how much of a throttled shard's rate one group takes: groups are the grain of pacing.
+const spread = 50 * time.Millisecond
+
+// groups puts failed entries aside for their next try: those that a shard's rate refused when that shard has room for
+// them, the others after a pause that grows.
+func (s *Sink) groups(failed []entry) []*group {
+	now := time.Now()
+	slices.SortStableFunc(failed, func(a, b entry) int { return strings.Compare(a.refusedBy, b.refusedBy) })
+	var list []*group
+	for len(failed) > 0 {
+		n, due := 0, time.Time{}
+		if shard := failed[0].refusedBy; shard == "" {
+			tries := 0
+			for n < len(failed) && failed[n].refusedBy == "" {
+				tries = max(tries, failed[n].tries)
+				n++
+			}
+			due = now.Add(s.pause(tries + 1))
+		} else {
+			n, due = s.load.reserve(failed, shard, now.Add(s.pause(1)))
+		}
+		list = append(list, newGroup(failed[:n], due))
+		failed = failed[n:]
+	}
+	return list
+}
+
+// reserve finds when a shard that throttles has room for the first entries of those that it refused, and how many these
+// are. Without it they would all come back at once, most to be refused again, while between tries the shard idles.
+func (l *load) reserve(refused []entry, shard string, earliest time.Time) (n int, due time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	sh := l.shard(shard)
+	if sh.room.Before(earliest) {
+		sh.room = earliest
+	}
+	start := sh.room
+	for n < len(refused) && refused[n].refusedBy == shard && sh.room.Sub(start) < spread {
+		cost := max(time.Second/shardRecords, time.Duration(refused[n].size())*time.Second/shardBytes)
+		sh.room = sh.room.Add(cost)
+		n++
+	}
+	return n, sh.room
+}
+
+// newGroup copies entries: what they were sent from is used for the next request.
+func newGroup(failed []entry, due time.Time) *group {
+	g := &group{entries: make([]entry, len(failed)), due: due}
 	n := 0
 	for i := range failed {
 		n += len(failed[i].data)
 	}
 	data := make([]byte, 0, n)
-	tries := 0
 	for i := range failed {
 		e := failed[i]
 		from := len(data)
 		data = append(data, e.data...)
 		e.data = data[from:len(data):len(data)]
 		e.tries++
-		tries = max(tries, e.tries)
+		e.refusedBy = ""
 		g.bytes += e.size()
 		g.entries[i] = e
 	}
-	g.due = time.Now().Add(s.pause(tries))
 	return g
 }
 

@@ -220,10 +220,7 @@ func (w *sender) sort(q *request, out *kinesis.PutRecordsOutput) {
 // settle acknowledges what was stored and puts the rest aside for its next try.
 func (w *sender) settle(q *request) {
 	s := w.s
-	var again *group
-	if len(w.failed) > 0 {
-		again = s.newGroup(w.failed)
-	}
+	again := s.groups(w.failed)
 	s.mu.Lock()
 	for i := range q.entries {
 		if e := &q.entries[i]; e.last != nil {
@@ -233,9 +230,9 @@ func (w *sender) settle(q *request) {
 			})
 		}
 	}
-	if again != nil {
-		heap.Push(&s.retries, again)
-		s.held += again.bytes
+	for _, g := range again {
+		heap.Push(&s.retries, g)
+		s.held += g.bytes
 	}
 	s.active--
 	s.changed.Broadcast()

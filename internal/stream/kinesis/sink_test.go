@@ -487,12 +487,12 @@ func TestSinkThrottledShard(t *testing.T) {
 			t.Fatal(err)
 		}
 		closeSink(t, s)
-		// 1000 at once, then 1000 a second: 5 s at best.
-		if d := time.Since(start); d > 11*time.Second || quietDone > time.Second {
+		// 1000 at once, then 1000 a second: 5 s at best; and each is refused about once.
+		if d := time.Since(start); d > 6*time.Second || quietDone > time.Second {
 			t.Errorf("6000 records to one shard took %v, 1000 to the other %v", d, quietDone)
 		}
 		sum := s.Summary()
-		if sum.Throttled == 0 || sum.Shards[0].Throttled != sum.Throttled || sum.Shards[1].Throttled != 0 {
+		if sum.Throttled == 0 || sum.Throttled > 7000 || sum.Shards[0].Throttled != sum.Throttled || sum.Shards[1].Throttled != 0 {
 			t.Errorf("throttled %d, by shard %+v", sum.Throttled, sum.Shards)
 		}
 		if !strings.Contains(log.String(), "shardId-000000000000: ") || !strings.Contains(log.String(), "refused/s at") {

@@ -41,6 +41,8 @@ commands can be joined by pipes. stdout carries data alone; everything for peopl
 	app.Attach(root)
 	root.AddCommand(
 		newStreamGroup(app),
+		newReplay(app),
+		newCheckpoint(app),
 		newVersion(app),
 		newExitCodesTopic(),
 		newEnvironmentTopic(),

@@ -72,7 +72,7 @@ func New(o Options) (*Replay, error) {
 
 // Run replays until the end that the options give, the drain, or a failure.
 func (r *Replay) Run(ctx context.Context) error {
-	first, err := r.Plan(ctx)
+	first, err := r.plan(ctx)
 	if err != nil {
 		return err
 	}
@@ -379,8 +379,8 @@ func (r *Replay) open(ctx context.Context, s *shard, mark sink.Mark, reread stri
 	return r.o.Stream.Open(ctx, s.ID, stream.Position{Kind: stream.Beginning})
 }
 
-// Plan lists the shards and gives those that can be read at once, in the order of their ids.
-func (r *Replay) Plan(ctx context.Context) ([]*shard, error) {
+// plan lists the shards and gives those that can be read at once, in the order of their ids.
+func (r *Replay) plan(ctx context.Context) ([]*shard, error) {
 	list, err := r.o.Stream.Shards(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list shards: %w", err)

@@ -25,10 +25,8 @@ type source struct {
 	covered     sink.Mark // what the checkpoint covers: not counted against the limit
 	skip        bool      // and left out; otherwise the outlet does that
 
-	page  *stream.Page
-	next  int // the record of page that comes next
-	lines lines
-	infos []record.StreamInfo
+	page  page
+	next  int // the line of page that comes next
 	begun bool
 	tip   time.Time // arrival of the last record that was there at the start
 	ended bool      // the replay's end was reached
@@ -54,17 +52,16 @@ var _ pipeline.Source = (*source)(nil)
 // readable a moment later.
 const untilGrace = time.Second
 
-// ReadBatch takes what the current page has and fits. Read again after an error, it would go on behind what b had; the run is
-// over then, and the next one begins at the checkpoint.
+// ReadBatch takes what the current page has and fits.
 func (s *source) ReadBatch(ctx context.Context, b *record.Batch) error {
 	before := s.mark
 	var counted int64
 	for !s.ended {
-		if s.page == nil || s.next == len(s.page.Records) {
+		if s.next == len(s.page.lines) {
 			if s.mark != before {
 				break
 			}
-			if s.page != nil && s.page.Closed {
+			if s.page.closed {
 				s.closed = true
 				return io.EOF
 			}
@@ -99,35 +96,31 @@ func (s *source) turn(ctx context.Context) error {
 	if err != nil || page == nil {
 		return err
 	}
-	s.page, s.next = page, 0
 	s.behind.Store(int64(page.Behind))
-	if n := len(page.Records); n > 0 {
-		if !s.begun {
-			s.begun = true
-			// By the stream's clock: what arrives from now on comes after this.
-			s.tip = page.Records[n-1].ArrivedAt.Add(page.Behind)
-		}
-		s.infos = make([]record.StreamInfo, n)
-		return s.begin()
+	if n := len(page.Records); n > 0 && !s.begun {
+		s.begun = true
+		// By the stream's clock: what arrives from now on comes after this.
+		s.tip = page.Records[n-1].ArrivedAt.Add(page.Behind)
 	}
-	s.ended = page.AtTip && s.end.Kind == AtTip
+	s.next = 0
+	if err := s.page.load(s.name, s.shard, page); err != nil {
+		return err
+	}
+	s.ended = len(s.page.lines) == 0 && s.atTip()
 	return nil
 }
 
+// atTip tells whether the replay ends with the page.
+func (s *source) atTip() bool { return s.page.atTip && s.end.Kind == AtTip }
+
 // read is the reader's Next; nil when --until-time has passed.
 func (s *source) read(ctx context.Context) (*stream.Page, error) {
-	if s.end.Kind != UntilTime {
-		page, err := s.reader.Next(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("shard %s: %w", s.shard, err)
-		}
-		return page, nil
-	}
-	timed, cancel := context.WithDeadline(ctx, s.end.Time.Add(untilGrace))
-	defer cancel()
+	timed := ctx
 	// A time that has passed must not keep records from being read: the deadline is for waiting at the tip.
-	if s.page == nil || !s.page.AtTip {
-		timed = ctx
+	if s.end.Kind == UntilTime && s.page.atTip {
+		var cancel context.CancelFunc
+		timed, cancel = context.WithDeadline(ctx, s.end.Time.Add(untilGrace))
+		defer cancel()
 	}
 	page, err := s.reader.Next(timed)
 	switch {
@@ -140,73 +133,56 @@ func (s *source) read(ctx context.Context) (*stream.Page, error) {
 	return nil, fmt.Errorf("shard %s: %w", s.shard, err)
 }
 
-// begin looks at the next record of the page.
-func (s *source) begin() error {
-	if s.next == len(s.page.Records) {
-		s.ended = s.ended || s.page.AtTip && s.end.Kind == AtTip
-		return nil
-	}
-	r := &s.page.Records[s.next]
-	if s.pastEnd(r) {
-		s.ended = true
-		return nil
-	}
-	info := &s.infos[s.next]
-	// One string for both: checkpoints keep it beyond the page's life.
-	text := string(append([]byte(r.Sequence), r.PartitionKey...))
-	*info = record.StreamInfo{
-		Name: s.name, Shard: s.shard, Sequence: text[:len(r.Sequence)], PartitionKey: text[len(r.Sequence):],
-		ArrivedAt: record.MicrosOf(r.ArrivedAt),
-	}
-	return s.lines.begin(info, r.Data)
-}
-
 // pastEnd tells whether a record lies after the replay's end.
-func (s *source) pastEnd(r *stream.Record) bool {
+func (s *source) pastEnd(info *record.StreamInfo) bool {
 	switch s.end.Kind {
 	case AtTip:
-		return r.ArrivedAt.After(s.tip)
+		return info.ArrivedAt > record.MicrosOf(s.tip)
 	case UntilSequence:
-		return sink.CompareSequence(r.Sequence, s.end.Sequence) > 0
+		return sink.CompareSequence(info.Sequence, s.end.Sequence) > 0
 	case UntilTime:
-		return r.ArrivedAt.After(s.end.Time)
+		return info.ArrivedAt > record.MicrosOf(s.end.Time)
 	}
 	return false
 }
 
-// take puts lines of the current record into b: all, or as many as fit.
+// take puts the next line into b, if it is wanted and fits.
 func (s *source) take(ctx context.Context, b *record.Batch) (counted int64, full bool, err error) {
-	info := s.lines.info
-	for s.lines.more() {
-		n, full, err := s.takeLine(ctx, b, s.lines.line)
-		counted += n
-		if err != nil || full {
+	l := &s.page.lines[s.next]
+	if l.number == 0 && s.pastEnd(l.info) {
+		s.ended = true
+		return 0, true, nil
+	}
+	if l.text != nil {
+		if counted, full, err = s.put(ctx, b, l); err != nil || full {
 			return counted, full, err
 		}
-		s.lines.advance()
-		s.mark = sink.Mark{Sequence: info.Sequence, Lines: s.lines.number}
-		if s.ended {
-			break
-		}
 	}
-	if !s.lines.more() {
-		s.mark = sink.Mark{Sequence: info.Sequence}
-		s.position.Store(&info.Sequence)
-		s.ended = s.ended || s.end.Kind == UntilSequence && sink.CompareSequence(info.Sequence, s.end.Sequence) >= 0
-		s.next++
-		err = s.begin()
+	s.next++
+	if !l.last {
+		s.mark = sink.Mark{Sequence: l.info.Sequence, Lines: l.number + 1}
+		return counted, s.ended, nil
 	}
-	return counted, s.ended, err
+	s.mark = sink.Mark{Sequence: l.info.Sequence}
+	s.position.Store(&l.info.Sequence)
+	s.ended = s.ended || s.next == len(s.page.lines) && s.atTip() ||
+		s.end.Kind == UntilSequence && sink.CompareSequence(l.info.Sequence, s.end.Sequence) >= 0
+	return counted, s.ended, nil
 }
 
-// takeLine puts one line into b. full: it does not fit any more.
-func (s *source) takeLine(ctx context.Context, b *record.Batch, line []byte) (counted int64, full bool, err error) {
-	info, number := s.lines.info, s.lines.number
-	covered := s.covered.Covers(info.Sequence, number)
+// put adds a line to b. full: it does not fit any more, or is beyond the limit.
+func (s *source) put(ctx context.Context, b *record.Batch, l *line) (counted int64, full bool, err error) {
+	covered := s.covered.Covers(l.info.Sequence, l.number)
 	if covered && s.skip {
 		return 0, false, nil
 	}
-	weight := len(line) + len(info.Sequence) + len(info.PartitionKey)
+	if l.err != nil {
+		return 0, false, malformed(s.name, l.info, l.number, l.err)
+	}
+	if !s.filter.wants(&l.record) {
+		return 0, false, nil
+	}
+	weight := len(l.text) + len(l.info.Sequence) + len(l.info.PartitionKey)
 	if !b.Fits(weight, 0) {
 		if len(b.Records) > 0 {
 			return 0, true, nil
@@ -214,13 +190,6 @@ func (s *source) takeLine(ctx context.Context, b *record.Batch, line []byte) (co
 		if err := b.Reserve(ctx, weight, 0); err != nil {
 			return 0, false, err
 		}
-	}
-	var r record.Record
-	if err := record.Parse(line, &r); err != nil {
-		return 0, false, malformed(s.name, info, number, err)
-	}
-	if !s.filter.wants(&r) {
-		return 0, false, nil
 	}
 	if !covered {
 		ok, last := s.limit.take()
@@ -232,9 +201,9 @@ func (s *source) takeLine(ctx context.Context, b *record.Batch, line []byte) (co
 		counted = 1
 	}
 	rec := b.Add()
-	*rec = r
-	rec.Line.Bytes = b.Copy(line)
-	rec.Stream, rec.StreamLine = info, number
+	*rec = l.record
+	rec.Line.Bytes = b.Copy(l.text)
+	rec.Stream, rec.StreamLine = l.info, l.number
 	return counted, false, nil
 }
 

@@ -1,7 +1,12 @@
 package replay
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"time"
+
+	"synctl/internal/stream"
 )
 
 // Status is what a run tells of itself at one moment.
@@ -48,4 +53,58 @@ func (r *Replay) Status() Status {
 		st.Position = st.Shards[0].Read
 	}
 	return st
+}
+
+// Preview is what a run would do with a shard.
+type Preview struct {
+	ID      string   `json:"id"`
+	Begin   string   `json:"begin"`   // where it would begin, had it no checkpoint
+	Records int64    `json:"records"` // that it holds; -1: the stream does not tell
+	Bytes   int64    `json:"bytes"`
+	Oldest  string   `json:"oldest,omitempty"`
+	Newest  string   `json:"newest,omitempty"`
+	After   []string `json:"after,omitempty"` // parents that are read first
+}
+
+// Preview checks what can be checked without reading records, and says what a run would read.
+func (r *Replay) Preview(ctx context.Context) ([]Preview, error) {
+	if _, err := r.plan(ctx); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []Preview
+	for _, s := range r.shards {
+		if s.state == closed {
+			continue
+		}
+		reader, err := r.o.Stream.Open(ctx, s.ID, s.from)
+		if err != nil {
+			return nil, err
+		}
+		reader.Close()
+		p := Preview{ID: s.ID, Begin: beginning(s.from), Records: s.Records, Bytes: s.Bytes, Oldest: s.Oldest, Newest: s.Newest}
+		for _, parent := range s.Parents {
+			if r.shards[parent] != nil {
+				p.After = append(p.After, parent)
+			}
+		}
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b Preview) int { return strings.Compare(a.ID, b.ID) })
+	return out, nil
+}
+
+func beginning(p stream.Position) string {
+	switch p.Kind {
+	case stream.Latest:
+		return "tip"
+	case stream.AtSequence:
+		return "at " + p.Sequence
+	case stream.AfterSequence:
+		return "after " + p.Sequence
+	case stream.AtTime:
+		return p.Time.Format(time.RFC3339Nano)
+	}
+	return "oldest"
 }

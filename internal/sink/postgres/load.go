@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"synctl/internal/record"
-	"synctl/internal/sink"
 )
 
 // load reads a shard's committed state and makes us its owner. A shard without a checkpoint takes over what its parents know
@@ -118,11 +117,4 @@ func (s *Shard) loadHeld(ctx context.Context, tx pgx.Tx) error {
 		return s.hold.load(s, heldRow{n: h.n, sequence: strings.Clone(h.sequence), line: h.line, record: h.record, reason: h.reason})
 	})
 	return err
-}
-
-// Checkpoint is a row of synctl.checkpoint.
-type Checkpoint struct {
-	Name, Stream, Shard string
-	Mark                sink.Mark
-	UpdatedAt           string // RFC 3339
 }

@@ -74,12 +74,10 @@ func (p *parser) fields() error {
 	from, leading := p.i+1, true
 	for {
 		p.i = skipSpace(b, p.i+1)
-		end, fl, bad := scanName(b, p.i)
-		if bad != "" {
-			return p.failAt(end, bad)
+		name, fl, err := p.name()
+		if err != nil {
+			return err
 		}
-		name := b[p.i : bytes.LastIndexByte(b[:end], '"')+1]
-		p.i = skipSpace(b, end)
 		cut, err := p.value(name, fl)
 		if err != nil {
 			return err
@@ -109,6 +107,24 @@ func (p *parser) fields() error {
 		return p.fail("text after the end of the record")
 	}
 	return nil
+}
+
+// name passes a field's name, which is returned with its quotes, and the colon after it.
+func (p *parser) name() (name []byte, fl strFlags, err error) {
+	from := p.i
+	if from >= len(p.b) || p.b[from] != '"' {
+		return nil, 0, p.fail(noName)
+	}
+	end, fl, bad := scanString(p.b, from)
+	if bad != "" {
+		return nil, 0, p.failAt(end, bad)
+	}
+	p.i = skipSpace(p.b, end)
+	if !p.at(':') {
+		return nil, 0, p.fail(noColon)
+	}
+	p.i = skipSpace(p.b, p.i+1)
+	return p.b[from:end], fl, nil
 }
 
 func span(from, to int) Span { return Span{Off: uint32(from), Len: uint32(to - from)} }

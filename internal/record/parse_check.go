@@ -112,9 +112,9 @@ func parseUint(s []byte, most uint64) (v uint64, ok bool) {
 	if len(s) == 0 || len(s) > 20 || s[0] == '0' && len(s) > 1 {
 		return 0, false
 	}
-	for _, c := range s {
+	for i, c := range s {
 		d := uint64(c - '0')
-		if d > 9 || v > (1<<64-1-d)/10 {
+		if d > 9 || i == 19 && v > (1<<64-1-d)/10 { // 19 digits always fit
 			return 0, false
 		}
 		v = v*10 + d

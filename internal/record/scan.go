@@ -10,6 +10,11 @@ import (
 // written in Go can read; without a limit a line of brackets would grow the stack until the process dies.
 const maxDepth = 10000
 
+const (
+	noName  = "a field's name is missing"
+	noColon = "a field's name without :"
+)
+
 // What a scan saw in the strings it passed. Some of it is valid JSON that not every reader can decode.
 type strFlags uint8
 
@@ -47,6 +52,14 @@ func skipPlain(b []byte, i int) int {
 // scanString passes the string whose opening quote is at i.
 func scanString(b []byte, i int) (end int, fl strFlags, bad string) {
 	i++
+	if i+8 <= len(b) { // most strings are names and short values, and end in here
+		if m := special8(binary.LittleEndian.Uint64(b[i:])); m != 0 {
+			i += bits.TrailingZeros64(m) >> 3
+			if b[i] == '"' {
+				return i + 1, 0, ""
+			}
+		}
+	}
 	for {
 		i = skipPlain(b, i)
 		if i >= len(b) {
@@ -195,14 +208,14 @@ func scanObject(b []byte, i, depth int) (end int, fl strFlags, bad string) {
 // scanName passes a field's name at i and the colon after it.
 func scanName(b []byte, i int) (end int, fl strFlags, bad string) {
 	if i >= len(b) || b[i] != '"' {
-		return i, 0, "a field's name is missing"
+		return i, 0, noName
 	}
 	if i, fl, bad = scanString(b, i); bad != "" {
 		return i, fl, bad
 	}
 	i = skipSpace(b, i)
 	if i >= len(b) || b[i] != ':' {
-		return i, fl, "a field's name without :"
+		return i, fl, noColon
 	}
 	return i + 1, fl, ""
 }

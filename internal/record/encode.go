@@ -30,8 +30,10 @@ func AppendLine(dst []byte, r *Record) ([]byte, error) {
 // describe says of which record err speaks.
 func describe(r *Record, err error) error {
 	switch {
+	case r.FromLine() && r.Line.Key.Len > 0:
+		return fmt.Errorf("encode %s of %s.%s, row %s: %w", r.Op, r.SchemaName(), r.TableName(), r.Line.Get(r.Line.Key), err)
 	case r.FromLine():
-		return fmt.Errorf("encode record %s: %w", r.AppendID(nil), err)
+		return fmt.Errorf("encode %s record %s: %w", r.Op, r.AppendID(nil), err)
 	case r.Table == nil:
 		return fmt.Errorf("encode %s record %s: %w", r.Op, r.Pos.AppendID(nil), err)
 	case r.Table.Keyless():

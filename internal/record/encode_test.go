@@ -155,6 +155,18 @@ func TestAppendLineErrors(t *testing.T) {
 	}
 }
 
+func TestErrorOfALineNamesTheRow(t *testing.T) {
+	var r Record
+	if err := Parse([]byte(ops()["insert"].want), &r); err != nil {
+		t.Fatal(err)
+	}
+	r.Stream = &StreamInfo{Name: "\xff"}
+	_, err := AppendLine(nil, &r)
+	if want := `encode insert of public.orders, row {"id":42}: stream: text is not valid UTF-8`; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
 func TestReplaceFloorAndStream(t *testing.T) {
 	body := `"v":1,"id":"x/0/1/0","op":"data","data":{"floor":1}`
 	s := &StreamInfo{Name: "n"}

@@ -80,7 +80,7 @@ func (s *Sink) flush(files []dirty, ends []head) error {
 		}
 		if !seen[d.file] {
 			seen[d.file] = true
-			g.Go(d.file.Sync)
+			g.Go(func() error { return s.sync(d.file) })
 		}
 	}
 	if err := g.Wait(); err != nil {

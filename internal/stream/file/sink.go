@@ -34,7 +34,8 @@ type Sink struct {
 	o      SinkOptions
 	log    *slog.Logger
 	lock   *os.File
-	hf     *headsFile // used by the committer alone
+	sync   func(*os.File) error // fsync; tests have it fail
+	hf     *headsFile           // used by the committer alone
 	ranges stream.Ranges
 
 	// Of the goroutine that calls Write.
@@ -82,7 +83,7 @@ func OpenSink(_ context.Context, dir string, o SinkOptions) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sink{m: m, dir: dir, o: o, log: o.Logger, lock: lock, ranges: stream.EqualRanges(m.Shards),
+	s := &Sink{m: m, dir: dir, o: o, log: o.Logger, lock: lock, sync: (*os.File).Sync, ranges: stream.EqualRanges(m.Shards),
 		sketch: stream.NewSketch(0), loads: make([]stream.ShardLoad, m.Shards),
 		wake: make(chan struct{}, 1), stopped: make(chan struct{})}
 	if s.log == nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"synctl/internal/fault"
 	"synctl/internal/record"
 	"synctl/internal/stream"
 )
@@ -31,6 +32,7 @@ type Reader struct {
 	pos   int64
 	next  uint64
 	atTip bool // the tip was reported, and nothing read since
+	idles int  // how often it waited
 
 	buf       []byte
 	page      stream.Page
@@ -127,12 +129,42 @@ func (r *Reader) Next(ctx context.Context) (*stream.Page, error) {
 			r.page = stream.Page{AtTip: true}
 			return &r.page, nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(pollInterval):
+		if err := r.idle(ctx); err != nil {
+			return nil, err
 		}
 	}
+}
+
+// idle waits a little for more. Now and then it looks whether the stream is still the one that was opened: a reader of a
+// directory that was removed or made anew would wait for ever, and nobody would know.
+func (r *Reader) idle(ctx context.Context) error {
+	if r.idles++; r.idles%100 == 0 {
+		if err := r.replaced(); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(pollInterval):
+		return nil
+	}
+}
+
+func (r *Reader) replaced() error {
+	now, err := os.Stat(r.hf.f.Name())
+	if err != nil && !missing(err) {
+		return diskFault("read stream "+URL(r.s.dir), err)
+	}
+	then, errThen := r.hf.f.Stat()
+	if errThen != nil {
+		return diskFault("read stream "+URL(r.s.dir), errThen)
+	}
+	if err == nil && os.SameFile(now, then) {
+		return nil
+	}
+	return fault.New(fault.Failed, "Run the same command again to read what is there now.",
+		"%s was removed or replaced while it was read", URL(r.s.dir))
 }
 
 // limit is up to where the open segment may be read.

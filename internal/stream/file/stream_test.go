@@ -2,6 +2,8 @@ package file
 
 import (
 	"bytes"
+	"os"
+	"strings"
 	"testing"
 
 	"synctl/internal/stream"
@@ -49,4 +51,30 @@ func containsLine(lines [][]byte, data []byte) bool {
 		}
 	}
 	return false
+}
+
+// A follower of a directory that is made anew is told; it would wait for ever.
+func TestFollowerOfAReplacedStreamIsTold(t *testing.T) {
+	dir := newStream(t, Options{})
+	st, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := st.Open(t.Context(), shardID(0), stream.Position{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if p, err := r.Next(t.Context()); err != nil || !p.AtTip {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := Create(dir, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Next(t.Context()); err == nil || !strings.Contains(err.Error(), "replaced") {
+		t.Fatalf("following a stream that was made anew: %v", err)
+	}
 }

@@ -54,7 +54,7 @@ type change struct {
 }
 
 func batchOf(changes ...change) *record.Batch {
-	b := record.NewBatch(1<<20, nil, nil)
+	b := record.NewBatch(4<<10, nil, nil)
 	for _, c := range changes {
 		addChange(b, c)
 	}

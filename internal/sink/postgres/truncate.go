@@ -32,21 +32,20 @@ func (s *Shard) truncate(ctx context.Context, r *record.Record, mark sink.Mark) 
 	if applied {
 		s.t.stats.duplicates.Add(1)
 	}
-	for !applied {
+	if !applied {
 		lead, err := s.t.barriers.arrive(ctx, s.id, r.Pos)
 		if err != nil {
 			return err
 		}
-		if !lead {
-			break
+		if lead {
+			err = s.carryOut(ctx, r, wanted, mark)
+			s.t.barriers.left(r.Pos, err == nil)
+			if err != nil {
+				return err
+			}
+			s.hold.truncated(s.t, wanted)
+			return nil
 		}
-		err = s.carryOut(ctx, r, wanted, mark)
-		s.t.barriers.left(r.Pos, err == nil)
-		if err != nil {
-			return err
-		}
-		s.hold.truncated(s.t, wanted)
-		return nil
 	}
 	s.hold.truncated(s.t, wanted)
 	return s.transaction(ctx, nil, mark)

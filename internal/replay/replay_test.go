@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,7 +21,12 @@ import (
 	"synctl/internal/testkit"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) {
+	if args := os.Getenv(replayProcess); args != "" {
+		os.Exit(childReplay(args))
+	}
+	testkit.Main(m)
+}
 
 // publisher writes changes to a file stream as a publisher would: with ids, floors, and duplicates when it is "killed".
 type publisher struct {

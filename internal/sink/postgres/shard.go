@@ -69,7 +69,7 @@ func (t *Target) Shard(ctx context.Context, id string, parents []string) (*Shard
 	}
 	defer func() { t.conns <- c }()
 	if err := pgx.BeginFunc(ctx, c.Conn, func(tx pgx.Tx) error { return s.load(ctx, tx, parents) }); err != nil {
-		return nil, fmt.Errorf("read the checkpoint of shard %s: %w", id, err)
+		return nil, fmt.Errorf("read the checkpoint of shard %s: %w", id, lost(ctx, c.Conn, err))
 	}
 	s.ctx, s.abort = context.WithCancel(context.WithoutCancel(ctx))
 	go s.run()

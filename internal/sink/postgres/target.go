@@ -164,7 +164,16 @@ func connect(ctx context.Context, cfg *pgx.ConnConfig) (*pgx.Conn, error) {
 	return c, nil
 }
 
-// connectError is the fault of a connection that was not made, and whether it may be made later.
+// lost makes err one that opening the shard again can help against, when it came with the loss of its connection: what the
+// driver says then does not always tell.
+func lost(ctx context.Context, c *pgx.Conn, err error) error {
+	if err != nil && ctx.Err() == nil && c.IsClosed() {
+		return &connectError{err, true}
+	}
+	return err
+}
+
+// connectError is the fault of a connection that was not made or was lost, and whether there may be one later.
 type connectError struct {
 	error
 	retry bool
@@ -223,8 +232,13 @@ func (t *Target) relock(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := lockConsumer(ctx, c, t.opts.Checkpoint, t.opts.Stream); err != nil {
+		err = lost(ctx, c, err)
+		c.Close(ctx)
+		return err
+	}
 	t.lock = c
-	return lockConsumer(ctx, c, t.opts.Checkpoint, t.opts.Stream)
+	return nil
 }
 
 // acquire takes a connection; give it back with t.conns <-.

@@ -59,7 +59,7 @@ func (s *Shard) wasTruncated(ctx context.Context, r *record.Record) (yes bool, e
 	defer func() { s.t.conns <- c }()
 	err = c.QueryRow(ctx, "SELECT EXISTS (SELECT FROM synctl.truncated WHERE name = $1 AND stream = $2 AND id = $3)",
 		s.t.opts.Checkpoint, s.t.opts.Stream, string(r.AppendID(nil))).Scan(&yes)
-	return yes, err
+	return yes, lost(ctx, c.Conn, err)
 }
 
 // carryOut truncates and moves this shard's checkpoint over the record.

@@ -45,12 +45,13 @@ func (x *tx) begin() error {
 // failed rolls back after an error. The connection is closed when that is not possible.
 func (x *tx) failed(err error) error {
 	if x.open {
+		err = lost(x.ctx, x.c, err)
 		if _, e := x.c.Exec(context.WithoutCancel(x.ctx), "ROLLBACK"); e != nil {
 			x.c.Close(x.ctx)
 		}
 		x.open = false
 	}
-	return err
+	return lost(x.ctx, x.c, err)
 }
 
 func (x *tx) exec(sql string, args ...any) (pgconn.CommandTag, error) {

@@ -2,6 +2,7 @@ package file
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,14 +42,15 @@ func TestRetentionByBytes(t *testing.T) {
 }
 
 func TestRetentionByTime(t *testing.T) {
-	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	var now atomic.Int64 // the committer asks for the time, too
+	now.Store(time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC).UnixNano())
+	clock := func() time.Time { return time.Unix(0, now.Load()) }
 	dir := newStream(t, Options{Retention: time.Hour})
-	s := openSink(t, dir, SinkOptions{Now: func() time.Time { return now }})
+	s := openSink(t, dir, SinkOptions{Now: clock})
 	for i := range 10 {
+		now.Add(int64(20 * time.Minute)) // more than a quarter of the retention: a segment each
 		put(t, s, rowLine(i, 300))
-		now = now.Add(20 * time.Minute) // more than a quarter of the retention: a segment each
 	}
-	now = now.Add(-20 * time.Minute)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +59,8 @@ func TestRetentionByTime(t *testing.T) {
 		t.Fatalf("%d records are kept, want 4", len(recs))
 	}
 	// The next writer removes what has become too old meanwhile, but never the last segment.
-	now = now.Add(24 * time.Hour)
-	openSink(t, dir, SinkOptions{Now: func() time.Time { return now }})
+	now.Add(int64(24 * time.Hour))
+	openSink(t, dir, SinkOptions{Now: clock})
 	if recs := readAll(t, dir, 0, stream.Position{}); len(recs) != 1 {
 		t.Fatalf("a day later %d records are kept, want the last segment's", len(recs))
 	}

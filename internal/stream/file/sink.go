@@ -24,7 +24,7 @@ type SinkOptions struct {
 	KeepFloor bool             // only for a copy that keeps what the floor says true: whole, in order, of one shard
 	HotKeys   int              // how many of the hottest keys Summary lists; 0 means 10
 	Logger    *slog.Logger     // repairs and removed segments; nil: none
-	Now       func() time.Time // stamps arrived_at and ages segments; nil means time.Now
+	Now       func() time.Time // stamps arrived_at and ages segments, called from two goroutines; nil means time.Now
 }
 
 // Sink appends batches to a stream. It is the stream's only writer until it is closed.

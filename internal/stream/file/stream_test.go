@@ -2,10 +2,12 @@ package file
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"strings"
 	"testing"
 
+	"synctl/internal/record"
 	"synctl/internal/stream"
 )
 
@@ -76,5 +78,42 @@ func TestFollowerOfAReplacedStreamIsTold(t *testing.T) {
 	}
 	if _, err := r.Next(t.Context()); err == nil || !strings.Contains(err.Error(), "replaced") {
 		t.Fatalf("following a stream that was made anew: %v", err)
+	}
+}
+
+// A line of a segment is a record as everywhere (what jq and publish --from - get); without its stream field it is Data.
+func TestSegmentsAreRecords(t *testing.T) {
+	dir := newStream(t, Options{})
+	s := openSink(t, dir, SinkOptions{})
+	put(t, s, rowLine(1, 300), rowLine(2, 400))
+	text, err := os.ReadFile(segments(t, dir, 0)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	recs := readAll(t, dir, 0, stream.Position{})
+	for i, line := range bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n")) {
+		var r record.Record
+		if err := record.Parse(line, &r); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		var field struct {
+			Name, Shard, Sequence string
+			PartitionKey          string `json:"partition_key"`
+			ArrivedAt             string `json:"arrived_at"`
+			Line                  *int
+		}
+		if _, value, ok := bytes.Cut(r.Line.Get(r.Line.StreamField), []byte(`"stream":`)); !ok {
+			t.Fatalf("no stream field in %s", line)
+		} else if err := json.Unmarshal(value, &field); err != nil {
+			t.Fatal(err)
+		}
+		if field.Name != "orders" || field.Shard != shardID(0) || field.Sequence != recs[i].Sequence || field.Line == nil || *field.Line != 0 ||
+			field.PartitionKey != string(recs[i].PartitionKey) || field.ArrivedAt != string(record.MicrosOf(recs[i].ArrivedAt).Append(nil)) {
+			t.Errorf("stream field %+v of %+v", field, recs[i])
+		}
+		plain, err := record.AppendLine(nil, &r)
+		if err != nil || !bytes.Equal(plain, recs[i].Data) {
+			t.Errorf("without its stream field the line is %s, %v, want %s", plain, err, recs[i].Data)
+		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"net/url"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/kinesis"
@@ -18,8 +17,11 @@ import (
 const credentialsHint = "Set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (any will do for an emulator), " +
 	"run `aws sso login`, or give the instance or pod a role."
 
-// connect makes a client by the SDK's own chain. once leaves every retry to the caller.
-func connect(ctx context.Context, o Options, once bool, connections int) (*kinesis.Client, error) {
+// maxConnections are kept to the endpoint between calls: shards are read and requests sent at the same time.
+const maxConnections = 64
+
+// connect makes a client by the SDK's own chain. It tries a failed call again by itself, see once.
+func connect(ctx context.Context, o Options) (*kinesis.Client, error) {
 	var load []func(*config.LoadOptions) error
 	if o.Region != "" {
 		load = append(load, config.WithRegion(o.Region))
@@ -31,7 +33,7 @@ func connect(ctx context.Context, o Options, once bool, connections int) (*kines
 		load = append(load, config.WithCredentialsProvider(o.Credentials))
 	}
 	load = append(load, config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
-		t.MaxIdleConnsPerHost = max(t.MaxIdleConnsPerHost, connections)
+		t.MaxIdleConnsPerHost = max(t.MaxIdleConnsPerHost, maxConnections)
 	})))
 	cfg, err := config.LoadDefaultConfig(ctx, load...)
 	if err != nil {
@@ -59,12 +61,12 @@ func connect(ctx context.Context, o Options, once bool, connections int) (*kines
 		if o.HTTPClient != nil {
 			ko.HTTPClient = o.HTTPClient
 		}
-		if once {
-			ko.Retryer = aws.NopRetryer{}
-		} else {
-			ko.Retryer = retry.NewStandard()
-		}
 	}), nil
+}
+
+// once is a client like c, with its credentials and connections, that leaves every retry to the caller.
+func once(c *kinesis.Client) *kinesis.Client {
+	return kinesis.New(c.Options(), func(o *kinesis.Options) { o.Retryer = aws.NopRetryer{} })
 }
 
 func loopback(endpoint string) bool {

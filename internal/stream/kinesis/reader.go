@@ -47,11 +47,7 @@ type Reader struct {
 // Open begins to read a shard at a position. A position after or at a sequence number is checked: its record must
 // still be there, or what came after it may be gone, too.
 func (s *Stream) Open(ctx context.Context, shard string, at stream.Position) (stream.Reader, error) {
-	client, err := connect(ctx, s.opt, true, 1)
-	if err != nil {
-		return nil, err
-	}
-	r := &Reader{s: s, client: client, shard: shard, poll: s.opt.PollInterval, begin: at}
+	r := &Reader{s: s, client: once(s.client), shard: shard, poll: s.opt.PollInterval, begin: at}
 	if r.poll <= 0 {
 		r.poll = defaultPoll
 	}

@@ -342,7 +342,7 @@ func TestOpenFaults(t *testing.T) {
 // The service's own rule for AUTO streams would scatter a key over all shards.
 func TestSinkRefusesAutoDistribution(t *testing.T) {
 	_, o := fake(t, kinesisfake.Options{}, 1)
-	client, err := connect(t.Context(), o, false, 1)
+	client, err := connect(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,8 +122,12 @@ func (w *sender) encodeKey(ctx context.Context, t taken, floor record.LSN, room 
 // oversize deals with a record that no stream record can hold.
 func (w *sender) oversize(ctx context.Context, k *key, rec *record.Record, line []byte, limit int) error {
 	s := w.s
-	what := fmt.Sprintf("%s of %s.%s, key %q: record of %d bytes is larger than the %d bytes that a record of stream %s can hold beside its key",
-		rec.Op, rec.SchemaName(), rec.TableName(), k.name, len(line), limit, s.stream.Name)
+	table := "no table"
+	if name := rec.TableName(); name != "" {
+		table = rec.SchemaName() + "." + name
+	}
+	what := fmt.Sprintf("%s of %s, key %q: record %s of %d bytes is larger than the %d bytes that a record of stream %s can hold beside its key",
+		rec.Op, table, k.name, rec.AppendID(nil), len(line), limit, s.stream.Name)
 	if s.opt.DeadLetters == nil {
 		return fault.New(fault.Failed, "Raise the stream's maximum record size (aws kinesis update-max-record-size, up to 10240 KiB), "+
 			"or let such records go to a file: --oversize dead-letter --dead-letter FILE.", "%s", what)

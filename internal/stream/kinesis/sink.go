@@ -46,7 +46,7 @@ type SinkOptions struct {
 	QueueBytes     int // bytes of batches not yet acknowledged above which Write blocks; default 64 MiB
 	RetryBytes     int // bytes of failed entries above which nothing new is sent; default 16 MiB
 
-	RequestTimeout time.Duration // after which a request is given up and sent again; default 10s
+	RequestTimeout time.Duration // after which a request is given up and sent again; default 30s
 	RetryMin       time.Duration // the first pause of a failed entry, doubled each time, with jitter; default 100ms
 	RetryMax       time.Duration // the longest; default 5s
 	ReportEvery    time.Duration // between warnings of throttled shards and failed requests; default 10s
@@ -74,7 +74,7 @@ func (o SinkOptions) withDefaults() SinkOptions {
 	set(&o.RequestBytes, 5<<20)
 	set(&o.QueueBytes, 64<<20)
 	set(&o.RetryBytes, 16<<20)
-	setTime(&o.RequestTimeout, 10*time.Second)
+	setTime(&o.RequestTimeout, 30*time.Second)
 	setTime(&o.RetryMin, 100*time.Millisecond)
 	setTime(&o.RetryMax, 5*time.Second)
 	setTime(&o.ReportEvery, 10*time.Second)
@@ -114,11 +114,7 @@ var errClosed = errors.New("sink is closed")
 // up, Write fails, and every done that is outstanding gets ctx's cause.
 func OpenSink(ctx context.Context, o Options, so SinkOptions) (*Sink, error) {
 	so = so.withDefaults()
-	client, err := connect(ctx, o, true, so.InFlight)
-	if err != nil {
-		return nil, err
-	}
-	admin, err := Open(ctx, o) // its client retries by itself
+	admin, err := Open(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +133,7 @@ func OpenSink(ctx context.Context, o Options, so SinkOptions) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sink{client: client, stream: o, opt: so, log: o.logger(), maxRecord: maxRecord(d), stopped: make(chan struct{}),
+	s := &Sink{client: once(admin.client), stream: o, opt: so, log: o.logger(), maxRecord: maxRecord(d), stopped: make(chan struct{}),
 		wake: make(chan struct{}, 1), gate: newGate(), live: map[*batch]struct{}{}}
 	s.changed = sync.NewCond(&s.mu)
 	s.load.begin(shards, time.Now())

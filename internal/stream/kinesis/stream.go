@@ -25,7 +25,7 @@ type Stream struct {
 
 // Open finds the stream that the options name.
 func Open(ctx context.Context, o Options) (*Stream, error) {
-	client, err := connect(ctx, o, false, 8)
+	client, err := connect(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func Create(ctx context.Context, o Options, shards int) error {
 	if shards < 1 {
 		return fault.New(fault.Usage, "Say how many with --shards N.", "a stream needs at least 1 shard, not %d", shards)
 	}
-	client, err := connect(ctx, o, false, 1)
+	client, err := connect(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (s *Stream) waitActive(ctx context.Context) error {
 
 // List names the streams of the account and region.
 func List(ctx context.Context, o Options) ([]string, error) {
-	client, err := connect(ctx, o, false, 1)
+	client, err := connect(ctx, o)
 	if err != nil {
 		return nil, err
 	}

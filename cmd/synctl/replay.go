@@ -194,6 +194,7 @@ type replaySummary struct {
 	Duplicates  *int64            `json:"duplicates,omitempty"`
 	MissingRows *int64            `json:"missing_rows,omitempty"`
 	Skipped     *int64            `json:"skipped_messages,omitempty"`
+	Held        *int64            `json:"held,omitempty"` // records that wait for another shard, in synctl.held
 	Published   *stream.Summary   `json:"published,omitempty"`
 }
 
@@ -205,7 +206,7 @@ func (s *replaySummary) fill(st replay.Status, took time.Duration) {
 }
 
 func (s *replaySummary) applied(st postgres.Stats) {
-	s.Applied, s.Duplicates, s.MissingRows, s.Skipped = &st.Applied, &st.Duplicates, &st.Missing, &st.Skipped
+	s.Applied, s.Duplicates, s.MissingRows, s.Skipped, s.Held = &st.Applied, &st.Duplicates, &st.Missing, &st.Skipped, &st.Held
 }
 
 func (s *replaySummary) text(w io.Writer) error {
@@ -218,6 +219,9 @@ func (s *replaySummary) text(w io.Writer) error {
 		if *s.Skipped > 0 {
 			parts = append(parts, cli.FormatCount(*s.Skipped)+" logical messages, which have no row, passed over")
 		}
+	}
+	if s.Held != nil && *s.Held > 0 {
+		parts = append(parts, cli.FormatCount(*s.Held)+" wait for other shards in synctl.held")
 	}
 	if s.Published != nil {
 		parts = append(parts, fmt.Sprintf("%s records published", cli.FormatCount(s.Published.Records)))

@@ -78,7 +78,7 @@ func (h *hold) load(s *Shard, row heldRow) error {
 		return err
 	}
 	row.op, row.schema, row.table = rec.Op, rec.SchemaName(), rec.TableName()
-	h.add(s.t, string(key), row)
+	h.add(s, string(key), row)
 	return nil
 }
 
@@ -94,7 +94,7 @@ func parseHeld(s *Shard, row heldRow) (*record.Record, error) {
 	return rec, nil
 }
 
-func (h *hold) add(t *Target, key string, row heldRow) *heldKey {
+func (h *hold) add(s *Shard, key string, row heldRow) *heldKey {
 	k := h.keys[key]
 	if k == nil {
 		k = &heldKey{key: key, reason: row.reason, gone: row.reason == reasonGone, since: time.Now()}
@@ -103,15 +103,34 @@ func (h *hold) add(t *Target, key string, row heldRow) *heldKey {
 	}
 	k.rows = append(k.rows, row)
 	h.next = max(h.next, row.n+1)
-	h.account(t, 1, int64(len(row.record)))
+	h.account(s, 1, int64(len(row.record)))
 	return k
 }
 
-func (h *hold) account(t *Target, records int, bytes int64) {
+func (h *hold) account(s *Shard, records int, bytes int64) {
 	h.records += records
 	h.bytes += bytes
-	t.stats.held.Add(int64(records))
-	t.stats.heldBytes.Add(bytes)
+	s.t.noteHeld(s.id, h.records, h.bytes)
+}
+
+// heldTotals are the records that wait in a shard and their bytes.
+type heldTotals struct{ records, bytes int64 }
+
+// noteHeld keeps a shard's totals, also when the shard has been closed: what waits is in the database.
+func (t *Target) noteHeld(shard string, records int, bytes int64) {
+	t.heldMu.Lock()
+	defer t.heldMu.Unlock()
+	t.held[shard] = heldTotals{int64(records), bytes}
+}
+
+func (t *Target) heldNow() (sum heldTotals) {
+	t.heldMu.Lock()
+	defer t.heldMu.Unlock()
+	for _, h := range t.held {
+		sum.records += h.records
+		sum.bytes += h.bytes
+	}
+	return sum
 }
 
 // drop takes the first n rows of a key away, in memory and, with the transaction, in synctl.held.
@@ -119,7 +138,7 @@ func (x *tx) drop(k *heldKey, n int) {
 	h := &x.s.hold
 	for _, row := range k.rows[:n] {
 		x.dropHeld = append(x.dropHeld, row.n)
-		h.account(x.s.t, -1, -int64(len(row.record)))
+		h.account(x.s, -1, -int64(len(row.record)))
 	}
 	if k.rows = k.rows[n:]; len(k.rows) > 0 {
 		return
@@ -172,9 +191,9 @@ func (x *tx) holdItem(it *item, reason string) error {
 	if st := it.rec.Stream; st != nil {
 		row.sequence, row.line = string([]byte(st.Sequence)), it.rec.StreamLine
 	}
-	k := h.add(x.s.t, it.key, row)
+	k := h.add(x.s, it.key, row)
 	x.newHeld = append(x.newHeld, row)
-	if x.s.t.stats.heldBytes.Load() > x.s.t.opts.HoldBytes {
+	if x.s.t.heldNow().bytes > x.s.t.opts.HoldBytes {
 		return fault.New(fault.Failed,
 			"Mend the row that is in the way, or let more wait with --hold-bytes; then run the same command again.",
 			"more than %d bytes of records wait for other shards; the first: %s", x.s.t.opts.HoldBytes, x.explain(h.order[0]))
@@ -292,7 +311,7 @@ func (h *hold) committed(x *tx) {
 }
 
 // truncated forgets what waits for tables that are now empty: in order, it came before.
-func (h *hold) truncated(t *Target, tables []record.TableID) {
+func (h *hold) truncated(s *Shard, tables []record.TableID) {
 	kept := h.order[:0]
 	for _, k := range h.order {
 		if !hasTable(tables, k.rows[0].schema, k.rows[0].table) {
@@ -300,7 +319,7 @@ func (h *hold) truncated(t *Target, tables []record.TableID) {
 			continue
 		}
 		for _, row := range k.rows {
-			h.account(t, -1, -int64(len(row.record)))
+			h.account(s, -1, -int64(len(row.record)))
 		}
 		delete(h.keys, k.key)
 	}

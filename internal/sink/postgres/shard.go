@@ -60,6 +60,7 @@ func (t *Target) Shard(ctx context.Context, id string, parents []string) (*Shard
 		queue: make(chan job, 64), broken: make(chan error, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	s.hold.init()
+	t.noteHeld(id, 0, 0)
 	if err := t.relock(ctx); err != nil {
 		return nil, err
 	}
@@ -131,9 +132,6 @@ func (s *Shard) Close() {
 		s.abort()
 	})
 	<-s.ended
-	s.t.stats.held.Add(-int64(s.hold.records))
-	s.t.stats.heldBytes.Add(-s.hold.bytes)
-	s.hold.init()
 }
 
 // run applies what is queued until Close, several batches in one transaction when they wait; and tries what is held.
@@ -251,7 +249,8 @@ func markAfter(r *record.Record, mark sink.Mark) sink.Mark {
 
 // transaction applies records and moves the checkpoint, in one transaction.
 func (s *Shard) transaction(ctx context.Context, records []*record.Record, mark sink.Mark) error {
-	if len(records) == 0 && mark == s.mark && !s.hold.retry() {
+	retry := s.hold.retry()
+	if len(records) == 0 && mark == s.mark && !retry {
 		return nil
 	}
 	c, err := s.t.acquire(ctx)
@@ -263,8 +262,10 @@ func (s *Shard) transaction(ctx context.Context, records []*record.Record, mark 
 	if err := tx.begin(); err != nil {
 		return tx.failed(err)
 	}
-	if err := tx.retryHeld(); err != nil {
-		return tx.failed(err)
+	if retry {
+		if err := tx.retryHeld(); err != nil {
+			return tx.failed(err)
+		}
 	}
 	items, err := tx.items(records)
 	if err != nil {
@@ -354,7 +355,7 @@ func heldFault(shards []*Shard) error {
 		if why := s.hold.why.Load(); why != nil && s.hold.count.Load() > 0 {
 			return fault.New(fault.Failed,
 				"Look at synctl.held in the target: it has the records, whole. Replay the rest of the stream (or the other shards), or mend the row that is in the way; the same command then goes on.",
-				"the replay has ended and %d record(s) could not be applied yet: %s", s.t.stats.held.Load(), *why)
+				"the replay has ended and %d record(s) could not be applied yet: %s", s.t.heldNow().records, *why)
 		}
 	}
 	return nil

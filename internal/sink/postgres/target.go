@@ -99,10 +99,11 @@ type Target struct {
 	barriers   barriers
 	deferrable bool // the database has constraints that can be deferred
 
-	progress atomic.Int64 // grows with every commit: another shard may get on
-	released atomic.Int64 // held records that could be applied
+	heldMu   sync.Mutex
+	held     map[string]heldTotals // by shard
+	released atomic.Int64          // held records that could be applied
 	stats    struct {
-		applied, duplicates, missing, skipped, held, heldBytes, truncates, commits atomic.Int64
+		applied, duplicates, missing, skipped, truncates, commits atomic.Int64
 	}
 }
 
@@ -116,7 +117,7 @@ func Open(ctx context.Context, o Options) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Target{opts: o, cfg: cfg, owner: newOwner(), conns: make(chan *conn, o.Connections)}
+	t := &Target{opts: o, cfg: cfg, owner: newOwner(), conns: make(chan *conn, o.Connections), held: map[string]heldTotals{}}
 	t.barriers.init()
 	for range o.Connections {
 		t.conns <- &conn{}
@@ -263,10 +264,10 @@ func (t *Target) acquire(ctx context.Context) (*conn, error) {
 
 // Stats gives the figures so far.
 func (t *Target) Stats() Stats {
-	s := &t.stats
+	s, held := &t.stats, t.heldNow()
 	return Stats{
 		Applied: s.applied.Load(), Duplicates: s.duplicates.Load(), Missing: s.missing.Load(), Skipped: s.skipped.Load(),
-		Held: s.held.Load(), HeldBytes: s.heldBytes.Load(), Truncates: s.truncates.Load(), Commits: s.commits.Load(),
+		Held: held.records, HeldBytes: held.bytes, Truncates: s.truncates.Load(), Commits: s.commits.Load(),
 	}
 }
 

@@ -43,11 +43,11 @@ func (s *Shard) truncate(ctx context.Context, r *record.Record, mark sink.Mark) 
 			if err != nil {
 				return err
 			}
-			s.hold.truncated(s.t, wanted)
+			s.hold.truncated(s, wanted)
 			return nil
 		}
 	}
-	s.hold.truncated(s.t, wanted)
+	s.hold.truncated(s, wanted)
 	return s.transaction(ctx, nil, mark)
 }
 

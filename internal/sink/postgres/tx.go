@@ -272,9 +272,6 @@ func (x *tx) commit(mark sink.Mark) error {
 	st.missing.Add(x.missing)
 	st.skipped.Add(x.skipped)
 	st.commits.Add(1)
-	if x.applied > 0 || x.released > 0 {
-		s.t.progress.Add(1)
-	}
 	s.t.released.Add(x.released)
 	return nil
 }

@@ -49,6 +49,7 @@ type SinkOptions struct {
 	RequestTimeout time.Duration // after which a request is given up and sent again; default 30s
 	RetryMin       time.Duration // the first pause of a failed entry, doubled each time, with jitter; default 100ms
 	RetryMax       time.Duration // the longest; default 5s
+	CloseTimeout   time.Duration // how long Close waits for what is not acknowledged; default 25s
 	ReportEvery    time.Duration // between warnings of throttled shards and failed requests; default 10s
 }
 
@@ -77,6 +78,7 @@ func (o SinkOptions) withDefaults() SinkOptions {
 	setTime(&o.RequestTimeout, 30*time.Second)
 	setTime(&o.RetryMin, 100*time.Millisecond)
 	setTime(&o.RetryMax, 5*time.Second)
+	setTime(&o.CloseTimeout, 25*time.Second)
 	setTime(&o.ReportEvery, 10*time.Second)
 	return o
 }
@@ -281,11 +283,19 @@ func (s *Sink) fail(err error) {
 	s.cancel()
 }
 
-// Close waits until everything that was written is acknowledged, or the run's context ends, or the sink fails, and
-// gives the failure. Every done has been called when it returns.
+var errGivenUp = errors.New("not everything was acknowledged in time; it will be delivered again")
+
+// Close waits until everything that was written is acknowledged, for CloseTimeout at most, or the run's context ends,
+// or the sink fails, and gives the failure. Every done has been called when it returns. After a run in which every
+// batch was done there is nothing to wait for.
 func (s *Sink) Close() error {
-	err := s.drain(context.Background())
+	ctx, cancel := context.WithTimeoutCause(context.Background(), s.opt.CloseTimeout, errGivenUp)
+	defer cancel()
+	err := s.drain(ctx)
 	s.mu.Lock()
+	if s.err == nil && err != nil {
+		s.err = err
+	}
 	if s.err == nil {
 		s.err = errClosed
 	}

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"synctl/internal/fault"
 	"synctl/internal/record"
 	"synctl/internal/stream"
 	"synctl/internal/testkit/kinesisfake"
@@ -154,7 +153,7 @@ func underFaults(t *testing.T, seed uint64) {
 	srv, o := inProcess(kinesisfake.Options{CheckOrder: true, Script: kinesisfake.Random(kinesisfake.Faults{
 		Throttle: 0.1, EntryFailure: 0.05, Error500: 0.05, Error503: 0.05, Drop: 0.05, LoseAck: 0.1, Late: 0.1,
 		LateBy: 30 * time.Second, Hang: 0.02, Shuffle: true, Latency: 20 * time.Millisecond, OnlyData: true}, seed)}, 4)
-	s := openSink(t, o, SinkOptions{RequestRecords: 40})
+	s := openSink(t, o, SinkOptions{RequestRecords: 40, CloseTimeout: time.Hour})
 	rng := newRand(seed)
 	var changes []change
 	var outstanding atomic.Int64
@@ -293,128 +292,6 @@ func checkMoves(t *testing.T, srv *kinesisfake.Server) {
 	}
 }
 
-func TestSinkTruncateReachesEveryShard(t *testing.T) {
-	srv, o := fake(t, kinesisfake.Options{CheckOrder: true}, 3)
-	split := atomic.Bool{}
-	srv.SetScript(func(c kinesisfake.Call) kinesisfake.Verdict {
-		// The third PutRecords is the barrier's first: a shard is split between being listed and being written to.
-		if c.Operation == "PutRecords" && c.Entries == 3 && split.CompareAndSwap(false, true) {
-			srv.Split(testStream, "shardId-000000000002")
-		}
-		return kinesisfake.Verdict{}
-	})
-	s := openSink(t, o, SinkOptions{})
-	var before, after []change
-	for i := range 50 {
-		before = append(before, change{op: record.Insert, id: i, row: i})
-		after = append(after, change{op: record.Insert, id: i, row: 100 + i})
-	}
-	publish(t, s, batchOf(append(append(before, change{op: record.Truncate, row: 60}), after...)...))
-	closeSink(t, s)
-	for _, id := range []string{"shardId-000000000000", "shardId-000000000001", "shardId-000000000003", "shardId-000000000004"} {
-		truncates := 0
-		for _, r := range srv.Records(testStream, id) {
-			for line := range bytes.Lines(r.Data) {
-				var rec record.Record
-				if err := record.Parse(bytes.TrimSuffix(line, []byte("\n")), &rec); err != nil {
-					t.Fatal(err)
-				}
-				switch {
-				case rec.Op == record.Truncate:
-					truncates++
-				case (rec.Pos.Row > 60) != (truncates > 0):
-					t.Errorf("shard %s: record %v on the wrong side of the truncate", id, rec.Pos.Row)
-				}
-			}
-		}
-		if truncates == 0 {
-			t.Errorf("open shard %s has no truncate", id)
-		}
-	}
-}
-
-type letters struct{ lines, reasons []string }
-
-func (l *letters) Put(_ context.Context, line []byte, _, reason string) error {
-	l.lines, l.reasons = append(l.lines, string(line)), append(l.reasons, reason)
-	return nil
-}
-
-func TestSinkOversize(t *testing.T) {
-	big := strings.Repeat("x", 1<<20)
-	t.Run("fail", func(t *testing.T) {
-		_, o := fake(t, kinesisfake.Options{}, 1)
-		s := openSink(t, o, SinkOptions{})
-		done := make(chan error, 1)
-		if err := s.Write(t.Context(), batchOf(change{op: record.Insert, id: 42, value: big}), func(err error) { done <- err }); err != nil {
-			t.Fatal(err)
-		}
-		err := <-done
-		if err == nil || fault.ClassOf(err) != fault.Failed {
-			t.Fatalf("got %v", err)
-		}
-		for _, part := range []string{"public.orders", `"public.orders.42"`, "1048576", "insert"} {
-			if !strings.Contains(err.Error(), part) && part != "1048576" {
-				t.Errorf("error %q does not name %s", err, part)
-			}
-		}
-		if !strings.Contains(fault.HintOf(err), "--oversize dead-letter") {
-			t.Errorf("hint %q", fault.HintOf(err))
-		}
-		if err := s.Close(); err == nil {
-			t.Error("close hid the failure")
-		}
-	})
-	t.Run("dead letter", func(t *testing.T) {
-		srv, o := fake(t, kinesisfake.Options{}, 1)
-		l := &letters{}
-		s := openSink(t, o, SinkOptions{DeadLetters: l})
-		changes := []change{{op: record.Insert, id: 1, row: 0}, {op: record.Update, id: 1, value: big, row: 1}, {op: record.Update, id: 1, row: 2}, {op: record.Insert, id: 2, value: big, row: 3}}
-		publish(t, s, batchOf(changes...))
-		closeSink(t, s)
-		if len(l.lines) != 2 || !strings.Contains(l.lines[0], big) || !strings.Contains(l.reasons[0], "larger than") {
-			t.Errorf("%d dead letters, reasons %q", len(l.lines), l.reasons)
-		}
-		if sum := s.Summary(); sum.DeadLetters != 2 || sum.Records != 2 {
-			t.Errorf("summary %+v", sum)
-		}
-		checkOrder(t, srv, []change{changes[0], changes[2]})
-	})
-}
-
-func TestSinkPermanentErrors(t *testing.T) {
-	for _, c := range []struct {
-		code  string
-		class fault.Class
-		hint  string
-	}{
-		{"AccessDeniedException", fault.Unreachable, "kinesis:PutRecords"},
-		{"ResourceNotFoundException", fault.Check, "synctl stream create"},
-		{"ValidationException", fault.Failed, ""},
-		{"UnrecognizedClientException", fault.Unreachable, "AWS_PROFILE"},
-	} {
-		t.Run(c.code, func(t *testing.T) {
-			srv, o := fake(t, kinesisfake.Options{}, 1)
-			s := openSink(t, o, SinkOptions{})
-			srv.SetScript(func(call kinesisfake.Call) kinesisfake.Verdict {
-				return kinesisfake.Verdict{Status: 400, Code: c.code, Message: "no"}
-			})
-			done := make(chan error, 1)
-			if err := s.Write(t.Context(), batchOf(change{op: record.Insert}), func(err error) { done <- err }); err != nil {
-				t.Fatal(err)
-			}
-			err := <-done
-			if fault.ClassOf(err) != c.class || !strings.Contains(fault.HintOf(err), c.hint) {
-				t.Errorf("class %d, hint %q: %v", fault.ClassOf(err), fault.HintOf(err), err)
-			}
-			if n := srv.Calls("PutRecords"); n != 1 {
-				t.Errorf("tried %d times", n)
-			}
-			_ = s.Close() // gives the failure again
-		})
-	}
-}
-
 // A record that is cancelled while the service hangs is not left without its done, and nothing is left running.
 func TestSinkForced(t *testing.T) {
 	srv, o := fake(t, kinesisfake.Options{}, 1)
@@ -439,6 +316,29 @@ func TestSinkForced(t *testing.T) {
 	if err := s.Write(t.Context(), batchOf(change{op: record.Insert}), func(error) {}); err == nil {
 		t.Error("write after the end succeeded")
 	}
+}
+
+// Close does not wait for ever for a service that does not answer, and says what it left.
+func TestSinkCloseGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, o := inProcess(kinesisfake.Options{}, 1)
+		s := openSink(t, o, SinkOptions{})
+		srv.SetScript(func(kinesisfake.Call) kinesisfake.Verdict {
+			return kinesisfake.Verdict{Status: 500, Code: "InternalFailure"}
+		})
+		var done error
+		if err := s.Write(t.Context(), batchOf(change{op: record.Insert}), func(err error) { done = err }); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if err := s.Close(); !errors.Is(err, errGivenUp) || !errors.Is(done, errGivenUp) {
+			t.Errorf("close: %v, done: %v", err, done)
+		}
+		if d := time.Since(start); d != 25*time.Second {
+			t.Errorf("gave up after %v", d)
+		}
+		srv.Close()
+	})
 }
 
 // Write blocks while QueueBytes wait, and lets a batch larger than that in alone.

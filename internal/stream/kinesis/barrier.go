@@ -2,6 +2,7 @@ package kinesis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/kinesis/types"
 
 	"synctl/internal/record"
+	"synctl/internal/stream"
 )
 
 // barrier writes a truncate to every open shard, between everything before it and everything after it. It runs in
@@ -74,7 +76,7 @@ func (s *Sink) shardsWithout(ctx context.Context, has map[string]bool) (lows []s
 			}
 			return lows, nil
 		}
-		if ctx.Err() != nil || !transient(err) {
+		if ctx.Err() != nil || errors.Is(err, stream.ErrNotFound) || !transient(err) {
 			return nil, err
 		}
 		s.load.requestFailed(0, err)

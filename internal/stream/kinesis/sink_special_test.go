@@ -3,12 +3,18 @@ package kinesis
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/kinesis"
 
 	"synctl/internal/fault"
 	"synctl/internal/record"
+	"synctl/internal/stream"
 	"synctl/internal/testkit/kinesisfake"
 )
 
@@ -132,4 +138,21 @@ func TestSinkPermanentErrors(t *testing.T) {
 			_ = s.Close() // gives the failure again
 		})
 	}
+}
+
+// A stream that is deleted under a truncate ends the run, like one that is deleted under rows.
+func TestSinkTruncateOfADeletedStream(t *testing.T) {
+	_, o := fake(t, kinesisfake.Options{}, 1)
+	s := openSink(t, o, SinkOptions{})
+	admin := openStream(t, o)
+	if _, err := admin.client.DeleteStream(t.Context(), &kinesis.DeleteStreamInput{StreamName: aws.String(testStream)}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	err := s.Write(ctx, batchOf(change{op: record.Truncate}), func(error) { t.Error("done was called") })
+	if !errors.Is(err, stream.ErrNotFound) {
+		t.Errorf("write: %v", err)
+	}
+	_ = s.Close() // gives the failure again
 }

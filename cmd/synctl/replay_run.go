@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -128,6 +129,14 @@ func (f *replayFlags) open(ctx context.Context, r *cli.Run, name string) (*repla
 		to.stream, plain.Sink = s, s
 		to.closers = append(to.closers, s.Close)
 	} else {
+		// A run that was killed can have left half a line at the end of the file that stdout is.
+		if out, ok := r.Out.(*os.File); ok {
+			if cut, err := ndjson.RepairTail(out); err != nil {
+				return nil, err
+			} else if cut > 0 {
+				r.Log.Warn("cut off an unfinished last line", "bytes", cut)
+			}
+		}
 		to.stdout, plain.Sink = true, ndjson.NewSink(r.Out, "standard output")
 	}
 	if f.checkpoint != "" {

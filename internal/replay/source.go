@@ -54,11 +54,11 @@ const untilGrace = time.Second
 
 // ReadBatch takes what the current page has and fits.
 func (s *source) ReadBatch(ctx context.Context, b *record.Batch) error {
-	before := s.mark
+	moved := false // something was read, if only to be left out
 	var counted int64
 	for !s.ended {
 		if s.next == len(s.page.lines) {
-			if s.mark != before {
+			if moved {
 				break
 			}
 			if s.page.closed {
@@ -70,15 +70,17 @@ func (s *source) ReadBatch(ctx context.Context, b *record.Batch) error {
 			}
 			continue
 		}
+		at := s.next
 		n, full, err := s.take(ctx, b)
 		if err != nil {
 			return err
 		}
+		moved = moved || s.next != at
 		if counted += n; full {
 			break
 		}
 	}
-	if s.mark == before {
+	if !moved {
 		return io.EOF
 	}
 	b.Token = s.mark

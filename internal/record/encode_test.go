@@ -53,8 +53,10 @@ func ops() map[string]struct {
 		}), head + `m","op":"message","prefix":"p","content":"hello\u0000","transactional":true,` + tail + `}`},
 		"binary message outside of a transaction": {&Record{Op: Message, Pos: pos(MessageEnd), Message: &MessageInfo{Prefix: "p", Content: []byte{0xff}}},
 			head + `m","op":"message","prefix":"p","content":"/w==","transactional":false,"encoding":"base64","lsn":"0/16B3748","row_lsn":"0/16B3700"}`},
-		"begin":  {change(Begin, nil, nil, nil), head + `","op":"begin",` + tail + `}`},
-		"commit": {change(Commit, nil, nil, nil), head + `","op":"commit",` + tail + `}`},
+		"begin": {with(change(Begin, nil, nil, nil), func(r *Record) { r.Pos.Suffix = TxBegin }),
+			head + `b","op":"begin",` + tail + `}`},
+		"commit": {with(change(Commit, nil, nil, nil), func(r *Record) { r.Pos.Suffix = TxCommit }),
+			head + `c","op":"commit",` + tail + `}`},
 		"n and stream": {with(change(Insert, keyed, nil, []Value{text("1"), null, null}), func(r *Record) {
 			r.Pos.N = 3
 			r.Stream, r.StreamLine = &StreamInfo{"s", "shard-0", "17", "public.orders.1", committed}, 2

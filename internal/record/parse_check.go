@@ -54,8 +54,12 @@ func suffixFits(op Op, s Suffix) bool {
 		return op == Insert
 	case MessageEnd:
 		return op == Message
+	case TxBegin:
+		return op == Begin
+	case TxCommit:
+		return op == Commit
 	case NoSuffix:
-		return op != Message
+		return op != Message && op != Begin && op != Commit
 	}
 	return false
 }
@@ -87,7 +91,7 @@ func parseID(s []byte) (pos Pos, ok bool) {
 	s = s[17:]
 	suffix := NoSuffix
 	switch c := Suffix(s[len(s)-1]); c {
-	case MovedOut, MovedIn, MessageEnd:
+	case MovedOut, MovedIn, MessageEnd, TxBegin, TxCommit:
 		suffix, s = c, s[:len(s)-1]
 	}
 	n, ok := parseUint(s, 1<<32-1)

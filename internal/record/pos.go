@@ -51,6 +51,8 @@ const (
 	MovedOut   Suffix = 'd' // the delete of a key update
 	MovedIn    Suffix = 'i' // the insert of a key update
 	MessageEnd Suffix = 'm' // a logical message: its LSN is its record's end, which can be the next row's LSN
+	TxBegin    Suffix = 'b' // a transaction's begin: its LSN is that of the transaction's first record, often a row's
+	TxCommit   Suffix = 'c' // a transaction's commit: its LSN is the commit record's
 )
 
 // Pos names and orders a change. (Commit, Row, N, Suffix) is the total order of changes within one timeline, and
@@ -97,6 +99,11 @@ func (p Pos) Compare(q Pos) int {
 	// A message's LSN is the end of its record, so one that shares it with a row was written before that row.
 	case (p.Suffix == MessageEnd) != (q.Suffix == MessageEnd):
 		if p.Suffix == MessageEnd {
+			return -1
+		}
+		return 1
+	case (p.Suffix == TxBegin) != (q.Suffix == TxBegin):
+		if p.Suffix == TxBegin {
 			return -1
 		}
 		return 1

@@ -194,3 +194,22 @@ func (f *frame) readInto(ctx context.Context, dst []byte) error {
 	}
 	return nil
 }
+
+// discard consumes a message without looking at it.
+func (f *frame) discard(ctx context.Context, h head, whole bool) error {
+	if whole {
+		f.skip(h)
+		return nil
+	}
+	rest := h.size - (f.end - f.pos - 5)
+	f.pos, f.end = 0, 0
+	stop, err := f.arm(ctx, time.Time{})
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if _, err := io.CopyN(io.Discard, f.r, int64(rest)); err != nil {
+		return f.reason(ctx, err)
+	}
+	return nil
+}

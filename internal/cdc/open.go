@@ -1,0 +1,338 @@
+package cdc
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"synctl/internal/fault"
+	"synctl/internal/pg"
+	"synctl/internal/record"
+)
+
+// Plan is what Open found and would make.
+type Plan struct {
+	Tables            []TableName
+	Publication, Slot string
+	MakesPublication  bool
+	MakesSlot         bool
+	From              record.LSN // where reading begins; 0 for a slot that is to be made
+}
+
+// opening is the work of Open.
+type opening struct {
+	*Source
+	opt      Options
+	database string
+	slotInfo *Slot
+	plan     Plan
+	make     []tableInfo // of the publication to be made
+}
+
+// Open checks the server, the role, the publication and the slot, makes what is missing and may be made, and begins the
+// replication. Everything is checked before anything is made. The caller ends with Close, also after a failed run.
+func Open(ctx context.Context, opt Options) (*Source, error) {
+	s, _, err := open(ctx, opt)
+	return s, err
+}
+
+// Check does the checks of Open and makes nothing.
+func Check(ctx context.Context, opt Options) (Plan, error) {
+	opt.CheckOnly = true
+	s, plan, err := open(ctx, opt)
+	if s != nil {
+		s.meta.close(ctx)
+	}
+	return plan, err
+}
+
+func open(ctx context.Context, opt Options) (*Source, Plan, error) {
+	if err := opt.check(); err != nil {
+		return nil, Plan{}, err
+	}
+	cfg, err := pg.Parse(opt.DSN, opt.Application)
+	if err != nil {
+		return nil, Plan{}, err
+	}
+	s := &Source{opt: opt, log: opt.Log, types: pg.NewCatalogue(), meta: &session{cfg: cfg}, scratch: record.NewBatch(0, nil, nil),
+		relations: map[uint32]*relation{}, until: opt.UntilLSN, temp: opt.Slot == ""}
+	s.filter, _ = newFilter(opt.Tables) // checked before
+	s.stats.progress.Store(time.Now().UnixNano())
+	o := &opening{Source: s, opt: opt, database: cfg.Database}
+	if err := o.run(ctx); err != nil {
+		// What was made for this run alone goes with it; a fresh context, since ours may be what ended.
+		tctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		s.release(tctx)
+		return nil, o.plan, err
+	}
+	return s, o.plan, nil
+}
+
+func (o *opening) run(ctx context.Context) error {
+	err := o.meta.do(ctx, func(conn *pgx.Conn) error {
+		if err := checkServer(ctx, conn); err != nil {
+			return err
+		}
+		if !o.opt.CheckOnly {
+			if err := dropLeftovers(ctx, conn, o.log); err != nil {
+				return err
+			}
+		}
+		return o.check(ctx, conn)
+	})
+	if err != nil || o.opt.CheckOnly {
+		return err
+	}
+	if err := o.makePublication(ctx); err != nil {
+		return err
+	}
+	return o.begin(ctx)
+}
+
+// check decides on publication and slot.
+func (o *opening) check(ctx context.Context, conn *pgx.Conn) (err error) {
+	if o.opt.UntilNow {
+		var lsn string
+		if err := conn.QueryRow(ctx, `SELECT pg_current_wal_flush_lsn()::text`).Scan(&lsn); err != nil {
+			return fmt.Errorf("ask for the server's position: %w", err)
+		}
+		if o.until, err = record.ParseLSN(lsn); err != nil {
+			return err
+		}
+	}
+	if !o.temp {
+		if o.slotInfo, err = findSlot(ctx, conn, o.opt.Slot); err != nil {
+			return err
+		}
+		if o.slotInfo != nil {
+			if err := checkSlot(o.slotInfo, o.database); err != nil {
+				return err
+			}
+			o.plan.From = o.slotInfo.Confirmed
+		} else if !o.opt.Create {
+			return fault.New(fault.Check, "Add --create to make it, or see synctl cdc slots list for those there are.", "no slot %s", o.opt.Slot)
+		}
+	}
+	o.slot = o.opt.Slot
+	o.publication = o.opt.Publication
+	if o.publication == "" {
+		o.publication = o.slot
+	}
+	err = o.checkTables(ctx, conn)
+	o.plan.Publication, o.plan.Slot = o.publication, o.slot
+	o.plan.MakesSlot = o.slotInfo == nil
+	o.plan.Tables = o.tables
+	return err
+}
+
+// checkTables checks the publication, or decides which tables one that is to be made has.
+func (o *opening) checkTables(ctx context.Context, conn *pgx.Conn) error {
+	var p *publicationInfo
+	var tables []tableInfo
+	var err error
+	if o.publication != "" {
+		if p, err = readPublication(ctx, conn, o.publication); err != nil {
+			return err
+		}
+	}
+	switch {
+	case p != nil:
+		tables, err = checkPublication(ctx, conn, p, o.filter)
+	case o.publication != "" && !(o.opt.Create && o.slot != ""):
+		return fault.New(fault.Check, "Check the name and the database, or make it: with --slot NAME --create and --table, or by CREATE PUBLICATION.", "no publication %s", o.publication)
+	case o.slotInfo != nil:
+		return fault.New(fault.Check,
+			fmt.Sprintf("The slot has to decode changes from before a publication that is made now, and would fail on them for ever. Give the right --publication, or drop the slot (synctl cdc slots drop %s) and run with --create again.", o.slot),
+			"slot %s exists, publication %s does not", o.slot, o.publication)
+	case len(o.opt.Tables) == 0:
+		return fault.New(fault.Usage, "Say which tables with --table schema.table (repeatable, * matches any name).", "publication %s does not exist and is to be made", o.publication)
+	default:
+		tables, err = planPublication(ctx, conn, o.filter)
+		o.make, o.plan.MakesPublication = tables, true
+	}
+	for _, t := range tables {
+		o.tables = append(o.tables, t.name)
+	}
+	return err
+}
+
+// makePublication comes before the slot: a slot cannot read changes from before its publication.
+func (o *opening) makePublication(ctx context.Context) error {
+	if o.make == nil {
+		return nil
+	}
+	return o.meta.do(ctx, func(conn *pgx.Conn) (err error) {
+		if o.temp {
+			o.meta.guards = true
+			o.publication, err = temporaryPublication(ctx, conn, o.make)
+			o.tmpPub = o.publication
+			return err
+		}
+		if err := createPublication(ctx, conn, o.publication, o.make); err != nil {
+			return err
+		}
+		o.log.Info("created publication", "publication", o.publication, "tables", len(o.make))
+		return nil
+	})
+}
+
+// begin connects for replication, makes the slot, compares the state and starts.
+func (o *opening) begin(ctx context.Context) error {
+	r, err := connectReplication(ctx, o.meta.cfg)
+	if err != nil {
+		return err
+	}
+	o.conn = r
+	id, err := r.identify(ctx)
+	if err != nil {
+		return err
+	}
+	o.system = id.system
+	o.serverEnd(id.end)
+	t, err := readTimelines(ctx, r.pg, id.timeline)
+	if err != nil {
+		return err
+	}
+	o.setTimelines(t)
+	from := o.plan.From
+	if o.slotInfo == nil {
+		if o.temp {
+			o.slot = tmpPrefix + randomHex()
+		}
+		if from, err = createSlot(ctx, r, o.meta, o.slot, o.temp, o.log); err != nil {
+			return err
+		}
+		if !o.temp {
+			o.log.Info("created slot", "slot", o.slot, "from", from.String())
+		}
+	}
+	if !o.temp {
+		if from, err = o.checkState(from, id); err != nil {
+			return err
+		}
+	}
+	o.read = from
+	o.confirm.poll = o.until != 0
+	interval, err := o.statusInterval(ctx)
+	if err != nil {
+		return err
+	}
+	o.confirm.start(o.log, interval, from, o.store)
+	return o.startStream(ctx)
+}
+
+func randomHex() string {
+	var b [8]byte
+	rand.Read(b[:])
+	return fmt.Sprintf("%x", b[:])
+}
+
+// statusInterval is the one asked for, at most a third of wal_sender_timeout: two messages may be late before the server
+// gives us up.
+func (o *opening) statusInterval(ctx context.Context) (d time.Duration, err error) {
+	d = o.opt.StatusInterval
+	var ms int64
+	err = o.meta.do(ctx, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'`).Scan(&ms)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("ask for wal_sender_timeout: %w", err)
+	}
+	if third := time.Duration(ms) * time.Millisecond / 3; third > 0 && third < d {
+		d = third
+	}
+	return d, nil
+}
+
+// checkState holds the slot against what was confirmed by the last run.
+func (o *opening) checkState(slotAt record.LSN, id identity) (from record.LSN, err error) {
+	path := o.opt.State
+	if path == "" {
+		path = StatePath(o.opt.StateDir, o.system, o.slot)
+	}
+	o.state = &stateFile{path: path}
+	saved, lsn, ok, err := o.state.read()
+	if err != nil {
+		return 0, err
+	}
+	from = slotAt
+	if ok {
+		err := o.compareState(saved, lsn, slotAt, id)
+		switch {
+		case err == nil:
+			from = lsn
+		case o.opt.AcceptGap && fault.ClassOf(err) == fault.Check:
+			o.log.Warn("going on although changes are missing, as --accept-gap says", "gap", err.Error(), "from", slotAt.String())
+		default:
+			return 0, err
+		}
+	}
+	// Also the first time, so that a slot that is made anew before anything was confirmed is known as such.
+	return from, o.store(from)
+}
+
+func (o *opening) compareState(saved savedState, lsn, slotAt record.LSN, id identity) error {
+	hint := "Changes between them were never delivered: bring the target up to date, then go on with --accept-gap."
+	switch {
+	case saved.System != fmt.Sprint(o.system):
+		return fault.New(fault.Check, "Name the right server or state file; --accept-gap makes this server the one to go on with.",
+			"the state file %s is of system %s, the server is system %d", o.state.path, saved.System, o.system)
+	case saved.Slot != o.slot:
+		return fault.New(fault.Usage, "Name the right --state or --slot.", "the state file %s is of slot %s, not %s", o.state.path, saved.Slot, o.slot)
+	case !o.timelines.contains(saved.Timeline, lsn) || lsn > id.end:
+		return fault.New(fault.Check,
+			"The server was restored from a backup or promoted without the last changes: what was delivered beyond that is no longer part of it. Bring the target in line, then go on with --accept-gap.",
+			"%s was confirmed on timeline %d, which is not part of the server's history (timeline %d, at %s)", lsn, saved.Timeline, id.timeline, id.end)
+	case slotAt > lsn:
+		return fault.New(fault.Check, hint, "slot %s stands at %s, ahead of %s, the last position that was confirmed: it was moved, or dropped and made anew", o.slot, slotAt, lsn)
+	}
+	return nil
+}
+
+// store writes the state file, before the server is told.
+func (s *Source) store(lsn record.LSN) error {
+	if s.state == nil {
+		return nil
+	}
+	return s.state.write(savedState{Version: 1, System: fmt.Sprint(s.system), Slot: s.slot, Timeline: s.timeline.Load(), Confirmed: lsn.String()})
+}
+
+// startStream begins to replicate behind what has been read.
+func (s *Source) startStream(ctx context.Context) error {
+	err := s.conn.start(ctx, s.slot, s.read, s.publication)
+	var e *pgconn.PgError
+	if errors.As(err, &e) {
+		return s.explain(e)
+	}
+	if err != nil {
+		return fmt.Errorf("start replication: %w", err)
+	}
+	clear(s.relations)
+	s.tx, s.row, s.found = transaction{}, rowCounter{}, nil
+	s.confirm.attach(s.conn)
+	return nil
+}
+
+// explain gives an error of the replication connection its class and the next step.
+func (s *Source) explain(e *pgconn.PgError) error {
+	switch {
+	case e.Code == "55006":
+		return fault.New(fault.Unreachable, "Stop the other reader, or choose another --slot.", "slot %s: %w", s.slot, e)
+	case e.Code == "42704" && s.slot != "":
+		return fault.New(fault.Check,
+			fmt.Sprintf("If %s is missing it was dropped; a publication must also be older than its slot: drop the slot (synctl cdc slots drop %s) and run with --create again.", s.publication, s.slot),
+			"slot %s, publication %s: %w", s.slot, s.publication, e)
+	case e.Code == "55000":
+		return fault.New(fault.Check, fmt.Sprintf("If the slot was lost, changes are gone: bring the target up to date, then synctl cdc slots drop %s, and begin anew with --create.", s.slot),
+			"slot %s: %w", s.slot, e)
+	case e.Code == "42501":
+		return fault.New(fault.Unreachable, "The role needs the REPLICATION attribute.", "slot %s: %w", s.slot, e)
+	}
+	return fmt.Errorf("replication from slot %s: %w", s.slot, e)
+}

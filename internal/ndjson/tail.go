@@ -21,7 +21,10 @@ const lineStart = `{"v":1,"id":"`
 //
 // Only what can be the beginning of a record, or zeros from a crash of the machine, is cut; any other last line is an
 // error, as the file may be somebody's notes. f may be open for writing only, as by the shell's >>.
-func RepairTail(f *os.File) (cut int64, err error) {
+func RepairTail(f *os.File) (cut int64, err error) { return repairTail(f, lineStart) }
+
+// repairTail is RepairTail for lines that begin with start.
+func repairTail(f *os.File, start string) (cut int64, err error) {
 	if !isRegular(f) {
 		return 0, nil
 	}
@@ -34,25 +37,25 @@ func RepairTail(f *os.File) (cut int64, err error) {
 		return 0, wrapTail(f, err)
 	}
 	defer closer()
-	start, err := lastLine(r, end)
-	if err != nil || start == end {
+	at, err := lastLine(r, end)
+	if err != nil || at == end {
 		return 0, wrapTail(f, err)
 	}
-	head := make([]byte, min(end-start, int64(len(lineStart))))
-	if _, err := r.ReadAt(head, start); err != nil && err != io.EOF {
+	head := make([]byte, min(end-at, int64(len(start))))
+	if _, err := r.ReadAt(head, at); err != nil && err != io.EOF {
 		return 0, wrapTail(f, err)
 	}
-	if !strings.HasPrefix(lineStart, string(head)) && head[0] != 0 {
+	if !strings.HasPrefix(start, string(head)) && head[0] != 0 {
 		return 0, fault.New(fault.Failed, "Write to another file, or end this one's last line with a line feed if it belongs there.",
 			"%s ends in the middle of a line that is no record: %q", f.Name(), head)
 	}
-	if err := f.Truncate(start); err != nil {
+	if err := f.Truncate(at); err != nil {
 		return 0, wrapTail(f, err)
 	}
-	if _, err := f.Seek(start, io.SeekStart); err != nil {
+	if _, err := f.Seek(at, io.SeekStart); err != nil {
 		return 0, wrapTail(f, err)
 	}
-	return end - start, wrapTail(f, f.Sync())
+	return end - at, wrapTail(f, f.Sync())
 }
 
 func wrapTail(f *os.File, err error) error {

@@ -40,6 +40,7 @@ commands can be joined by pipes. stdout carries data alone; everything for peopl
 	root.SetUsageTemplate(usageTemplate)
 	app.Attach(root)
 	root.AddCommand(
+		newCDCGroup(app),
 		newStreamGroup(app),
 		newReplay(app),
 		newCheckpoint(app),

@@ -61,7 +61,7 @@ c.oid, n.nspname::text, c.relname::text, c.relkind::text, c.relreplident::text,
 ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
       WHERE i.indrelid = c.oid AND i.indimmediate AND i.indisvalid
         AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END ORDER BY 1),
-coalesce(CASE WHEN c.relispartition THEN pg_partition_root(c.oid) END, 0::oid)
+coalesce(CASE WHEN c.relispartition THEN pg_partition_root(c.oid)::oid END, 0::oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace `
 
 func readTables(ctx context.Context, conn *pgx.Conn, where string, args ...any) (tables []tableInfo, err error) {

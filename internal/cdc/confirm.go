@@ -13,7 +13,7 @@ import (
 )
 
 // storeEvery is how often at most the state file is written while tokens keep coming.
-const storeEvery = time.Second
+const storeEvery = 200 * time.Millisecond
 
 // confirmer owns the way of a token upstream: acknowledged by the engine, stored in the state file, told to the server.
 // Its goroutine writes the status messages whatever the reader and the sink do, so that a slow sink never makes the

@@ -107,7 +107,7 @@ func (o *opening) check(ctx context.Context, conn *pgx.Conn) (err error) {
 		}
 	}
 	if !o.temp {
-		if o.slotInfo, err = findSlot(ctx, conn, o.opt.Slot); err != nil {
+		if o.slotInfo, err = o.freeSlot(ctx, conn); err != nil {
 			return err
 		}
 		if o.slotInfo != nil {
@@ -129,6 +129,30 @@ func (o *opening) check(ctx context.Context, conn *pgx.Conn) (err error) {
 	o.plan.MakesSlot = o.slotInfo == nil
 	o.plan.Tables = o.tables
 	return err
+}
+
+// slotPatience is how long a slot that somebody reads is waited for. The server lets go of the slot of a reader that was
+// killed only when it next writes to it, and the same command has to work right after a kill (promise 7).
+const slotPatience = 5 * time.Second
+
+// freeSlot finds the slot, once nobody reads it or patience is over.
+func (o *opening) freeSlot(ctx context.Context, conn *pgx.Conn) (*Slot, error) {
+	deadline, told := time.Now().Add(slotPatience), false
+	for {
+		slot, err := findSlot(ctx, conn, o.opt.Slot)
+		if err != nil || slot == nil || slot.ActivePID == 0 || o.opt.CheckOnly || time.Now().After(deadline) {
+			return slot, err
+		}
+		if !told && time.Until(deadline) < slotPatience-time.Second {
+			told = true
+			o.log.Info("the slot is in use; waiting for its reader to go", "slot", slot.Name, "pid", slot.ActivePID, "reader", slot.ActiveBy, "at_most", slotPatience.String())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // checkTables checks the publication, or decides which tables one that is to be made has.

@@ -103,6 +103,7 @@ type counters struct {
 	lastCommit                        atomic.Int64 // commit time of the last transaction read, in microseconds
 	progress                          atomic.Int64 // when something last moved, in nanoseconds
 	waiting                           atomic.Bool  // ReadBatch waits for the server
+	walHeld                           atomic.Int64 // bytes that the slot holds back, as Watch last saw
 }
 
 // errFull says that the batch has no room for the message at hand.

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"synctl/internal/cdc"
+	"synctl/internal/cli"
+	"synctl/internal/fault"
+	"synctl/internal/pg"
+	"synctl/internal/pipeline"
+	"synctl/internal/record"
+)
+
+func newCDCGroup(app *cli.App) *cobra.Command {
+	return cli.Group("cdc", "Capture the changes that are committed in PostgreSQL",
+		`Captures committed changes from PostgreSQL's write-ahead log by logical replication (pgoutput; PostgreSQL 14 to 18; wal_level
+has to be logical, the role needs REPLICATION). tail writes them to stdout, publish into a durable stream.`,
+		newCDCTail(app), newCDCPublish(app), newCDCSlots(app))
+}
+
+// captureFlags are what tail and publish have in common: which changes, and where from.
+type captureFlags struct {
+	from           string
+	tables         []string
+	publication    string
+	slot           string
+	create         bool
+	untilLSN       string
+	limit          int64
+	statusInterval time.Duration
+	state          string
+	acceptGap      bool
+	stallTimeout   time.Duration
+	maxWALHeld     cli.Size
+	unresolved     cli.Choice
+	queueBytes     cli.Size
+	live           *cli.LiveFlags
+}
+
+func (f *captureFlags) register(fs *pflag.FlagSet, from string) {
+	f.unresolved, f.queueBytes = cli.NewChoice("fail", "text"), pipeline.DefaultQueueBytes
+	fs.StringVar(&f.from, "from", "", from)
+	fs.StringArrayVar(&f.tables, "table", nil, "table to capture as schema.table, with * globs (repeatable)")
+	fs.StringVar(&f.publication, "publication", "", "publication to read (default: with --slot the one named after it, else a temporary one)")
+	fs.StringVar(&f.slot, "slot", "", "replication slot that lasts, so that the next run goes on where this one ends (default: a temporary one)")
+	fs.BoolVar(&f.create, "create", false, "make publication and slot when they are missing")
+	fs.StringVar(&f.untilLSN, "until-lsn", "", "end after the transactions that ended at or below this position; now is the server's at the start")
+	fs.Int64Var(&f.limit, "limit", 0, "end after so many records; with --slot at the end of the transaction that reaches it")
+	fs.DurationVar(&f.statusInterval, "status-interval", 10*time.Second, "between status messages to the server, at most a third of its wal_sender_timeout")
+	fs.StringVar(&f.state, "state", "", "file that keeps the last confirmed position (default: by system and slot under $XDG_STATE_HOME/synctl)")
+	fs.BoolVar(&f.acceptGap, "accept-gap", false, "go on where the slot stands although changes before it were never delivered")
+	fs.DurationVar(&f.stallTimeout, "stall-timeout", 0, "fail when nothing moves for this long although there is work (0: never)")
+	fs.Var(&f.maxWALHeld, "max-wal-held", "fail when the slot holds back more WAL than this (0: never)")
+	fs.Var(&f.unresolved, "unresolved-type", "a value whose composite type was altered or dropped since: an error, or its text")
+	fs.Var(&f.queueBytes, "queue-bytes", "bytes in memory between the server and the sink; a larger row travels alone")
+	f.live = cli.AddLiveFlags(fs)
+}
+
+// options turns the flags into what package cdc wants.
+func (f *captureFlags) options(r *cli.Run) (cdc.Options, error) {
+	o := cdc.Options{
+		DSN: pg.DSN(f.from), Tables: f.tables, Publication: f.publication, Slot: f.slot, Create: f.create, Limit: f.limit,
+		StatusInterval: f.statusInterval, State: f.state, StateDir: stateDir(r), AcceptGap: f.acceptGap,
+		StallTimeout: f.stallTimeout, MaxWALHeld: int64(f.maxWALHeld), Log: r.Log,
+	}
+	if f.unresolved.Value == "text" {
+		o.UnresolvedType = cdc.UnresolvedText
+	}
+	switch f.untilLSN {
+	case "":
+	case "now":
+		o.UntilNow = true
+	default:
+		lsn, err := record.ParseLSN(f.untilLSN)
+		if err != nil {
+			return o, fault.Wrap(fault.Usage, "Give a position such as 0/16B3748, or now.", fmt.Errorf("--until-lsn: %w", err))
+		}
+		o.UntilLSN = lsn
+	}
+	switch {
+	case f.limit < 0:
+		return o, fault.New(fault.Usage, "Give a number above 0.", "--limit %d", f.limit)
+	case f.queueBytes < 128<<10:
+		return o, fault.New(fault.Usage, "Give 128KiB or more; 16MiB is the default.", "--queue-bytes %s is too small", f.queueBytes.String())
+	}
+	return o, nil
+}
+
+// stateDir is where state lies that must last.
+func stateDir(r *cli.Run) string {
+	if dir := r.Getenv("XDG_STATE_HOME"); dir != "" {
+		return filepath.Join(dir, "synctl")
+	}
+	return filepath.Join(r.Getenv("HOME"), ".local", "state", "synctl")
+}
+
+// capture runs the pipeline from the database into sink until it ends, is drained or fails, watching for stalls
+// meanwhile, and closes the source.
+func (f *captureFlags) capture(ctx context.Context, r *cli.Run, src *cdc.Source, sink pipeline.Sink, stats *pipeline.Stats) (err error) {
+	defer func() {
+		// Also after a forced stop: what is acknowledged is confirmed, so that it does not come again.
+		cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, src.Close(cctx))
+	}()
+	g, gctx := errgroup.WithContext(ctx)
+	watchCtx, stopWatching := context.WithCancel(gctx)
+	g.Go(func() error { return src.Watch(watchCtx) })
+	g.Go(func() error {
+		defer stopWatching()
+		return pipeline.Run(gctx, src, sink, pipeline.Options{QueueBytes: int64(f.queueBytes), Drain: r.Drain,
+			DrainTimeout: f.live.DrainTimeout, Stats: stats})
+	})
+	return g.Wait()
+}
+
+// snapshot is the progress of a capture.
+func snapshot(src *cdc.Source, stats *pipeline.Stats) cli.Snapshot {
+	st := src.Status()
+	s := cli.Snapshot{
+		Records: stats.DoneRecords.Load(), Bytes: stats.DoneBytes.Load(), InFlight: stats.Records.Load() - stats.DoneRecords.Load(),
+		Position: st.Confirmed.String(), Reconnects: st.Reconnects, WALHeld: st.WALHeld, Ready: true,
+		Lag: &cli.Lag{Bytes: -1, Age: st.Behind},
+	}
+	if st.ServerEnd > st.Confirmed {
+		s.Lag.Bytes = int64(st.ServerEnd - st.Confirmed)
+	} else if st.ServerEnd > 0 {
+		s.Lag.Bytes = 0
+	}
+	return s
+}

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"synctl/internal/record"
+	"synctl/internal/stream"
+	"synctl/internal/testkit"
+)
+
+// The tests here run the program as its users do, as processes of their own, and kill them with SIGKILL at random
+// moments while the database works. Promises 1, 2, 3 and 7.
+
+// process is one run of synctl.
+type process struct {
+	cmd    *exec.Cmd
+	stdout bytes.Buffer
+	stderr lockedBuffer
+	done   chan struct{}
+	err    error
+}
+
+// lockedBuffer can be read while the process still writes.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// launch starts synctl, which TestMain has put on the PATH, in an environment that holds no settings of the user's.
+func launch(t testing.TB, stdin string, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command("synctl", args...), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+t.TempDir(), "XDG_CONFIG_HOME="+t.TempDir(),
+		"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_REGION=us-east-1", "AWS_EC2_METADATA_DISABLED=true")
+	p.cmd.Stdin = strings.NewReader(stdin)
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	if err := p.cmd.Start(); err != nil {
+		t.Fatalf("start synctl: %v", err)
+	}
+	go func() { p.err = p.cmd.Wait(); close(p.done) }()
+	t.Cleanup(func() { p.kill() })
+	return p
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// wait waits for the process to end and gives its exit code, -1 when a signal ended it.
+func (p *process) wait(t testing.TB, limit time.Duration) int {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(limit):
+		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // the goroutines' stacks go to stderr
+		select {
+		case <-p.done:
+		case <-time.After(5 * time.Second):
+			p.kill()
+		}
+		t.Fatalf("synctl %s is still running after %s:\n%s", strings.Join(p.cmd.Args[1:], " "), limit, p.stderr.String())
+	}
+	var exit *exec.ExitError
+	switch {
+	case p.err == nil:
+		return 0
+	case errors.As(p.err, &exit):
+		return exit.ExitCode()
+	}
+	t.Fatalf("run synctl: %v", p.err)
+	return 0
+}
+
+// synctl runs a command to its end, which has to come with exit code 0.
+func synctl(t testing.TB, args ...string) *process {
+	t.Helper()
+	p := launch(t, "", args...)
+	if code := p.wait(t, 3*time.Minute); code != 0 {
+		t.Fatalf("synctl %s: exit code %d\n%s", strings.Join(args, " "), code, p.stderr.String())
+	}
+	return p
+}
+
+// killRepeatedly keeps a command running, kills it after a random time and starts it again, until kills are done and
+// stop is closed. A run that ends by itself with an error fails the test.
+func killRepeatedly(t *testing.T, rng *rand.Rand, kills int, stop <-chan struct{}, args ...string) (killed int) {
+	for {
+		p := launch(t, "", args...)
+		limit := time.Duration(100+rng.IntN(900)) * time.Millisecond
+		timer := time.After(limit)
+		if killed >= kills {
+			select {
+			case <-stop:
+				p.kill()
+				return killed
+			default:
+			}
+		}
+		select {
+		case <-timer:
+			p.kill()
+			killed++
+		case <-p.done:
+			t.Errorf("synctl %s ended by itself: %v\n%s", strings.Join(args, " "), p.err, p.stderr.String())
+			return killed
+		}
+		if t.Failed() {
+			return killed
+		}
+	}
+}
+
+// checkOrder reads every shard of a stream from its beginning: per partition key, positions never go back, except by
+// redelivery of ids that were there before. It returns how many lines there are, and how many of them came again.
+func checkOrder(t *testing.T, s stream.Stream) (lines, again int) {
+	t.Helper()
+	ctx := context.Background()
+	shards, err := s.Shards(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	last := map[string]record.Pos{}
+	for _, shard := range shards {
+		r, err := s.Open(ctx, shard.ID, stream.Position{Kind: stream.Beginning})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			page, err := r.Next(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, entry := range page.Records {
+				for _, line := range bytes.Split(bytes.TrimSuffix(entry.Data, []byte("\n")), []byte("\n")) {
+					var rec record.Record
+					if err := record.Parse(line, &rec); err != nil {
+						t.Fatalf("shard %s, sequence %s: %v", shard.ID, entry.Sequence, err)
+					}
+					lines++
+					key := string(entry.PartitionKey)
+					if rec.Op == record.Truncate {
+						key = "truncate " + shard.ID
+					}
+					id := key + " " + string(rec.Pos.AppendID(nil))
+					if seen[id] {
+						again++
+						continue
+					}
+					seen[id] = true
+					if before, ok := last[key]; ok && rec.Pos.Compare(before) < 0 {
+						t.Errorf("shard %s, key %s: %s comes after %s, which is later", shard.ID, key, rec.Pos.AppendID(nil), before.AppendID(nil))
+					}
+					last[key] = rec.Pos
+				}
+			}
+			if page.Closed || page.AtTip {
+				break
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return lines, again
+}
+
+// chaos is one journey from a source database over a stream into a target, with kills.
+type chaos struct {
+	streamURL    string   // to publish to and to replay from
+	publishFlags []string // beyond the usual ones
+	replayFlags  []string
+	kills        int
+	transactions int64
+}
+
+func (c chaos) run(t *testing.T) {
+	cluster := testkit.Shared(t)
+	source, target := cluster.Database(t), cluster.Database(t)
+	src, dst := testkit.Connect(t, source), testkit.Connect(t, target)
+	testkit.Exec(t, src, testkit.WorkloadTables)
+	testkit.Exec(t, dst, testkit.WorkloadTables)
+	var slot string
+	if err := src.QueryRow(context.Background(), `SELECT 'chaos_' || current_database()`).Scan(&slot); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	publish := append([]string{"cdc", "publish", "--from", source, "--slot", slot, "--publication", slot, "--table", "shop.*", "--create",
+		"--state", filepath.Join(dir, "state"), "--to", c.streamURL}, c.publishFlags...)
+	replay := append([]string{"replay", "--from", c.streamURL, "--to", target, "--checkpoint", "chaos"}, c.replayFlags...)
+	synctl(t, append(publish, "--until-lsn", "now")...) // makes publication, slot and stream
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		n := killRepeatedly(t, rand.New(rand.NewPCG(seed, 1)), c.kills, stop, publish...)
+		t.Logf("publish was killed %d times", n)
+	})
+	wg.Go(func() {
+		n := killRepeatedly(t, rand.New(rand.NewPCG(seed, 2)), c.kills, stop, append(replay, "--follow")...)
+		t.Logf("replay was killed %d times", n)
+	})
+	w := &testkit.Workload{DSN: source, Seed: seed, Truncates: true, Emails: true, Pause: 20 * time.Millisecond}
+	begin := time.Now()
+	w.Run(ctx, t, c.transactions)
+	t.Logf("%d transactions in %s", w.Transactions.Load(), time.Since(begin).Round(time.Millisecond))
+	close(stop)
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	p := synctl(t, append(publish, "--until-lsn", "now")...)
+	t.Logf("last publish:\n%s", p.stderr.String())
+	p = synctl(t, replay...)
+	t.Logf("last replay:\n%s", p.stderr.String())
+	testkit.SameTables(t, source, target, "shop")
+
+	s, err := openStream(context.Background(), c.streamURL, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	lines, again := checkOrder(t, s)
+	t.Logf("%d lines in the stream, %d of them redelivered", lines, again)
+	if lines == 0 || again == 0 {
+		t.Errorf("%d lines, %d redelivered: the kills tested nothing", lines, again)
+	}
+}
+
+func TestKilledPublisherAndConsumerGiveTheExactTables(t *testing.T) {
+	chaos{
+		streamURL:    "file:" + filepath.Join(t.TempDir(), "stream"),
+		publishFlags: []string{"--create-stream", "4"},
+		kills:        20, transactions: 3000,
+	}.run(t)
+}
+

@@ -36,3 +36,7 @@ lint: ## gofmt, go vet, staticcheck, govulncheck
 
 docs: ## write docs/cli, docs/man and docs/exit-codes.md anew from the commands
 	go test ./cmd/synctl -count=1 -run '^TestDocsAreCurrent$$' -update-docs
+
+demo: build ## a tour on a throwaway server, under a minute (KINESIS=1: through kinesis-local)
+	@scripts/setup $(if $(filter 1,$(KINESIS)),kinesis)
+	@KINESIS=$(KINESIS) scripts/demo.sh

@@ -159,6 +159,15 @@ func (a *App) logger() *slog.Logger {
 	if a.logFormat.Value == "json" {
 		return slog.New(redactHandler{slog.NewJSONHandler(a.console, o)})
 	}
+	if a.ErrIsTTY {
+		// Somebody is watching: the day and the zone would only push the message off the screen.
+		o.ReplaceAttr = func(groups []string, attr slog.Attr) slog.Attr {
+			if len(groups) == 0 && attr.Key == slog.TimeKey && attr.Value.Kind() == slog.KindTime {
+				attr.Value = slog.StringValue(attr.Value.Time().Format(time.TimeOnly))
+			}
+			return attr
+		}
+	}
 	return slog.New(redactHandler{slog.NewTextHandler(a.console, o)})
 }
 
@@ -216,7 +225,7 @@ func (w *watch) wait() *stopped {
 	if w.drain == nil {
 		return &stopped{signal: first}
 	}
-	w.log.Info("stopping: finishing what is in flight; a second signal stops at once", "signal", first.String(), "drain_timeout", w.timeout)
+	w.log.Info("stopping: finishing what is in flight; a second signal stops at once", "signal", signalName(first), "drain_timeout", w.timeout)
 	w.asked = first
 	close(w.drain)
 	timer := time.NewTimer(w.timeout + drainGrace)

@@ -71,7 +71,7 @@ func TestSignals(t *testing.T) {
 		stderr  string
 		after   time.Duration
 	}{
-		{"drained", true, untilDrained, []os.Signal{syscall.SIGTERM}, 0, "finishing what is in flight", time.Second},
+		{"drained", true, untilDrained, []os.Signal{syscall.SIGTERM}, 0, "finishing what is in flight; a second signal stops at once\" signal=SIGTERM", time.Second},
 		{"second signal", true, untilForced, []os.Signal{syscall.SIGTERM, syscall.SIGINT}, 130, "error: forced to stop by a second signal\nnext: Run the same command again", 2 * time.Second},
 		{"second SIGTERM", true, untilForced, []os.Signal{syscall.SIGINT, syscall.SIGTERM}, 143, "forced to stop", 2 * time.Second},
 		{"drain timeout", true, untilForced, []os.Signal{syscall.SIGTERM}, 143, "drain after SIGTERM took longer than --drain-timeout", 29 * time.Second},

@@ -22,10 +22,7 @@ type stopped struct {
 func (s *stopped) Unwrap() error { return s.err }
 
 func (s *stopped) Error() string {
-	name := "SIGTERM"
-	if s.signal == syscall.SIGINT {
-		name = "SIGINT"
-	}
+	name := signalName(s.signal)
 	msg := "interrupted by " + name
 	switch {
 	case s.timeout:
@@ -38,6 +35,14 @@ func (s *stopped) Error() string {
 		msg += ": " + s.err.Error()
 	}
 	return msg
+}
+
+// signalName is the name that a person types: syscall.Signal prints "interrupt".
+func signalName(s syscall.Signal) string {
+	if s == syscall.SIGINT {
+		return "SIGINT"
+	}
+	return "SIGTERM"
 }
 
 // ExitCode is the number that a run which ended with err exits with; see docs/exit-codes.md.

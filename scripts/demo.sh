@@ -92,7 +92,7 @@ start_kinesis() {
   KINESIS_MOCK_CERT_PATH=$root/scripts/kinesis-local/node_modules/kinesis-local/server.json KINESIS_MOCK_PLAIN_PORT=$port \
     KINESIS_MOCK_TLS_PORT=$((port > 60000 ? port - 1 : port + 1)) CREATE_STREAM_DURATION=5ms SHARD_LIMIT=100 LOG_LEVEL=ERROR \
     NODE_OPTIONS="--require $root/scripts/kinesis-local/loopback.cjs" \
-    node scripts/kinesis-local/node_modules/kinesis-local/main.js >"$work/kinesis.log" 2>&1 &
+    node "$root/scripts/kinesis-local/node_modules/kinesis-local/main.js" >"$work/kinesis.log" 2>&1 &
   kinesis=$!
   for _ in $(seq 150); do
     if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then break; fi
@@ -112,7 +112,7 @@ fingerprint() {
 
 workload() {
   sql -d shop <<'SQL'
-INSERT INTO orders (customer, total) SELECT 'customer ' || n % 97, (n * 7919 % 100000) / 100.0 FROM generate_series(1, 3000) n;
+INSERT INTO orders (customer, total) SELECT 'customer ' || n % 97, round((n * 7919 % 100000) / 100.0, 2) FROM generate_series(1, 3000) n;
 DO $$
 BEGIN
   FOR n IN 1..800 LOOP
@@ -146,8 +146,9 @@ if [ "${KINESIS:-}" = 1 ]; then
   start_kinesis
   note "$stream"
 else
-  stream=file:$work/orders-stream
+  stream=file:orders # a directory beside the server's, for the time of the demo
 fi
+cd "$work"
 
 heading 'Publish every change of the table to a stream of four shards'
 note 'in the background, while the workload below runs'
@@ -177,8 +178,8 @@ code=0
 wait "$publisher" || code=$?
 publisher=''
 [ $code -eq 0 ] || { cat "$work/publish.log" >&2; die "publish ended with $code"; }
-note 'SIGTERM: it drained, acknowledged and ended with 0. Its summary:'
-sed 's/^/   /' "$work/publish.out"
+note 'SIGTERM: it drained, acknowledged and ended with 0:'
+sed -E 's/^time=[^ ]+ level=INFO msg=//; s/^/   /' "$work/publish.out" "$work/publish.log"
 
 heading 'What is in the stream: one JSON object a line'
 show synctl replay --from "$stream" --limit 3 --log-level warn --progress none
@@ -193,7 +194,8 @@ printf '   shop  %s\n   copy  %s\n' "$shop" "$copy"
 [ "$shop" = "$copy" ] || die 'the tables differ'
 printf '   %sthe same%s\n' "$green" "$off"
 
-heading 'Again: the checkpoint was committed with the data, so there is nothing to do'
+heading 'Again: the checkpoint was committed with the data, so nothing is applied twice'
+note 'it reads again only what it needs to know duplicates by their ids'
 show synctl replay --from "$stream" --to postgres:///copy --checkpoint demo --progress none
 [ "$(fingerprint copy)" = "$shop" ] || die 'a second replay changed the table'
 

@@ -82,7 +82,7 @@ const helpTemplate = `{{.Short}}
 const usageTemplate = `{{if .HasExample}}Examples:
 {{.Example}}
 
-{{end}}Usage:{{if .Runnable}}
+{{end}}Usage:{{if and .Runnable (not (index .Annotations "group"))}}
   {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
   {{.CommandPath}} [command]
 

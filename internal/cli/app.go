@@ -69,7 +69,7 @@ func (a *App) Attach(root *cobra.Command) {
 // Group is a command that only holds others. Called with a word that it does not know it is a usage error; cobra would
 // print the help and exit 0, and a typo in a script would pass for success.
 func Group(use, short, long string, children ...*cobra.Command) *cobra.Command {
-	g := &cobra.Command{Use: use, Short: short, Long: long}
+	g := &cobra.Command{Use: use, Short: short, Long: long, Annotations: map[string]string{"group": "true"}} // for the help's template
 	g.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil

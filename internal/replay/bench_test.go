@@ -44,7 +44,7 @@ func benchStream(b *testing.B, records int, mixed bool) stream.Stream {
 			}
 			commit := lsn&^0xfff + 0x10000
 			if at%100 == 0 {
-				floor = max(floor, commit-0x100000)
+				floor = max(floor, max(commit, 0x100100)-0x100000)
 			}
 			lsn += 64
 			line = benchLine(line[:0], at, records, mixed, commit, lsn)
@@ -127,7 +127,16 @@ func BenchmarkReplay(b *testing.B) {
 				target := openTarget(b, dsn+"&options=-c%20synchronous_commit%3Doff", postgres.Options{})
 				b.StartTimer()
 				run(b, st, Postgres{target})
+				b.StopTimer()
+				if n := target.Stats().Applied; n != records {
+					b.Fatalf("%d changes applied", n)
+				}
+				var rows int
+				if err := conn.QueryRow(context.Background(), "SELECT count(*) FROM orders").Scan(&rows); err != nil || !mixed && rows != records {
+					b.Fatalf("%d rows (%v)", rows, err)
+				}
 				target.Close(context.Background())
+				b.StartTimer()
 			}
 		})
 	}

@@ -2,7 +2,11 @@
 // its sinks must agree on, which is how far a shard has been read.
 package sink
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
 
 // Mark is a place in a shard up to which everything has been handled. Its zero value is the shard's beginning. It is the
 // token of a replay's batches.
@@ -56,21 +60,31 @@ func (m Mark) After(o Mark) bool {
 	return o.Lines > 0 && (m.Lines == 0 || m.Lines > o.Lines)
 }
 
-// CompareSequence orders two sequence numbers: decimal integers of up to 186 digits, so compared as text by length first.
+// CompareSequence orders two sequence numbers of one shard: decimal integers of up to 186 digits, so compared as text by
+// length first; and, of a record out of an aggregate, a dot and its index. A number without an index is all of its aggregate.
 func CompareSequence(a, b string) int {
-	a, b = trimZeros(a), trimZeros(b)
+	a, ai, aPart := strings.Cut(a, ".")
+	b, bi, bPart := strings.Cut(b, ".")
+	if c := compareNumber(a, b); c != 0 {
+		return c
+	}
 	switch {
-	case len(a) != len(b):
-		if len(a) < len(b) {
-			return -1
-		}
-		return 1
-	case a < b:
+	case aPart && bPart:
+		return compareNumber(ai, bi)
+	case aPart:
 		return -1
-	case a > b:
+	case bPart:
 		return 1
 	}
 	return 0
+}
+
+func compareNumber(a, b string) int {
+	a, b = trimZeros(a), trimZeros(b)
+	if c := cmp.Compare(len(a), len(b)); c != 0 {
+		return c
+	}
+	return strings.Compare(a, b)
 }
 
 func trimZeros(s string) string {

@@ -219,8 +219,9 @@ func (r *Reader) backOff(ctx context.Context, try int, action string, err error)
 	pause := min(minReadBackoff<<min(try, 10), maxReadBackoff)
 	pause = pause/2 + rand.N(pause/2)
 	level := r.s.opt.logger().Warn
-	if throttle(err) && try < 5 {
-		level = r.s.opt.logger().Debug // five reads a second are shared with other consumers: one refusal is no news
+	if try == 0 || throttle(err) && try < 5 {
+		// One failure is no news. Refusals come by themselves where other consumers share the five reads a second.
+		level = r.s.opt.logger().Debug
 	}
 	level("a read of the stream failed and is tried again", "stream", r.s.opt.Name, "shard", r.shard, "call", action,
 		"tries", try+1, "pause", pause, "error", err)

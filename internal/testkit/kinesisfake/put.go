@@ -170,8 +170,7 @@ func (s *Server) servePut(w http.ResponseWriter, r *http.Request, body *buffer) 
 		s.order.acknowledged(q.entries)
 	}
 	q.answer()
-	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
-	_, _ = w.Write(q.out) // the client may have left
+	writeJSON(w, q.out)
 	q.release()
 }
 

@@ -89,8 +89,7 @@ func (s *Server) serveGet(w http.ResponseWriter, r *http.Request, body []byte) {
 		writeError(w, err)
 		return
 	}
-	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
-	_, _ = w.Write(out) // the client may have left
+	writeJSON(w, out)
 }
 
 func (s *Server) getRecords(body []byte, expired bool) ([]byte, error) {

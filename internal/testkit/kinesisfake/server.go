@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -174,13 +175,20 @@ func (s *Server) serveOther(w http.ResponseWriter, r *http.Request, op string, b
 		writeError(w, err)
 		return
 	}
+	var answer []byte
+	if out != nil {
+		if answer, err = json.Marshal(out); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}
+	writeJSON(w, answer)
+}
+
+// writeJSON sends an answer with its length, as the service does.
+func writeJSON(w http.ResponseWriter, answer []byte) {
 	w.Header().Set("Content-Type", "application/x-amz-json-1.1")
-	if out == nil {
-		return
-	}
-	if err := json.NewEncoder(w).Encode(out); err != nil {
-		panic(http.ErrAbortHandler)
-	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+	_, _ = w.Write(answer) // the client may have left
 }
 
 // verdict asks the script.

@@ -141,7 +141,7 @@ func runCDCPublish(ctx context.Context, r *cli.Run, f *publishFlags) error {
 	if f.from != "-" {
 		so.Floor = func() record.LSN {
 			if s := src.Load(); s != nil {
-				return s.Confirmed()
+				return s.Floor()
 			}
 			return 0
 		}

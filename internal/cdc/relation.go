@@ -30,6 +30,11 @@ func (s *Source) relation(ctx context.Context, p []byte) error {
 		return fmt.Errorf("read RELATION: %w", err)
 	}
 	rel := &relation{message: m, skip: !s.filter.match(m.schema, m.name)}
+	if rel.skip {
+		if rel.skip, err = s.foreign(ctx, m.oid); err != nil {
+			return fmt.Errorf("describe table %s.%s: %w", m.schema, m.name, err)
+		}
+	}
 	if !rel.skip {
 		if rel.table, err = s.describe(ctx, m); err != nil {
 			return fmt.Errorf("describe table %s.%s: %w", m.schema, m.name, err)
@@ -42,6 +47,21 @@ func (s *Source) relation(ctx context.Context, p []byte) error {
 	}
 	s.relations[m.oid] = rel
 	return nil
+}
+
+// foreign tells whether a table that is not asked for by its own name is no partition of one that is.
+func (s *Source) foreign(ctx context.Context, oid uint32) (bool, error) {
+	var ancestors []tableInfo
+	err := s.meta.do(ctx, func(conn *pgx.Conn) (err error) {
+		ancestors, err = readTables(ctx, conn, `WHERE c.oid IN (SELECT relid FROM pg_partition_ancestors($1::oid))`, oid)
+		return err
+	})
+	for _, a := range ancestors {
+		if s.filter.match(a.name.Schema, a.name.Name) {
+			return false, err
+		}
+	}
+	return true, err
 }
 
 // describe makes a table's descriptor: its columns' types from the catalogue, its key from the replica identity.

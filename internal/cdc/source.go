@@ -55,6 +55,7 @@ type Source struct {
 	records   int64 // read, for Limit
 	full      bool  // Limit is reached, the transaction's end is not
 	ended     bool
+	broken    error // ends the run, once what was read before it is handed on
 	resume    resume
 	found     *lookedUp     // of the message at hand, kept while it waits for an empty batch
 	scratch   *record.Batch // for looking at a message before the batch takes it
@@ -120,7 +121,10 @@ func (s *Source) ReadBatch(ctx context.Context, b *record.Batch) error {
 		if len(b.Records) == 0 && s.token == 0 && s.ended {
 			return io.EOF
 		}
-		if s.ended || s.complete(b) {
+		if s.ended || s.broken != nil || s.complete(b) {
+			if len(b.Records) == 0 && s.token == 0 {
+				return s.broken
+			}
 			s.hand(b)
 			return nil
 		}
@@ -133,9 +137,7 @@ func (s *Source) ReadBatch(ctx context.Context, b *record.Batch) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		default:
-			if err := s.lost(ctx, b, err); err != nil {
-				return err
-			}
+			s.broken = s.lost(ctx, b, err)
 		}
 	}
 }

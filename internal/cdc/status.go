@@ -24,9 +24,18 @@ type Status struct {
 	WALHeld               int64         // bytes that the slot holds back, as of the last look; 0 without a look
 }
 
-// Confirmed is the position up to which every change is durable in the sink and stored as such: the floor of what is
-// published next.
+// Confirmed is the position up to which every change is durable in the sink and stored as such.
 func (s *Source) Confirmed() record.LSN { return record.LSN(s.confirm.stored.Load()) }
+
+// Floor is the highest LSN of which it is known that every change with a commit LSN at or below it is durable in the
+// sink; 0 for none. It is one byte below what is confirmed: that is where a commit record ends, and the next one can
+// begin on the very byte. A consumer would take the next transaction for a duplicate.
+func (s *Source) Floor() record.LSN {
+	if c := s.Confirmed(); c > 0 {
+		return c - 1
+	}
+	return 0
+}
 
 // Tables lists what the publication publishes, of what was asked for, as it was at the start.
 func (s *Source) Tables() []TableName { return slices.Clone(s.tables) }

@@ -117,6 +117,8 @@ func TestExitCodes(t *testing.T) {
 		{"reader gone", []string{"job"}, fmt.Errorf("write: %w", ndjson.ErrReaderGone), 0, ""},
 		{"plain error", []string{"job"}, errors.New("disk is full"), 1, "synctl: error: disk is full\n"},
 		{"class survives wrapping", []string{"job"}, fmt.Errorf("open slot: %w", fault.New(fault.Check, "Add --create.", "no slot")), 4, "synctl: error: open slot: no slot\nnext: Add --create.\n"},
+		{"error of several lines", []string{"job"}, errors.Join(errors.New("connect: failed:\n\th: refused\n\th: refused\n"), errors.New("close: lost")), 1,
+			"synctl: error: connect: failed: h: refused; close: lost\n"},
 		{"dead letters", []string{"job"}, fault.New(fault.DeadLetters, "Read f.", "3 records"), 5, "synctl: error: 3 records\nnext: Read f.\n"},
 		{"secret in an error", []string{"job"}, errors.New("dial postgres://u:s3cr3t@h/d"), 1, "synctl: error: dial postgres://u:***@h/d\n"},
 		{"unknown flag", []string{"job", "--nope"}, nil, 2, "synctl: error: unknown flag: --nope\nnext: See 'synctl job --help'.\n"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 
 	"synctl/internal/fault"
@@ -74,11 +75,34 @@ func (a *App) Finish(command string, err error) int {
 			hint = "Run the same command again: what was not acknowledged is delivered again."
 		}
 	}
-	fmt.Fprintf(a.console, "synctl: error: %s\n", pg.Redact(err.Error()))
+	fmt.Fprintf(a.console, "synctl: error: %s\n", oneLine(pg.Redact(err.Error())))
 	if hint != "" {
-		fmt.Fprintf(a.console, "next: %s\n", pg.Redact(hint))
+		fmt.Fprintf(a.console, "next: %s\n", oneLine(pg.Redact(hint)))
 	}
 	return code
+}
+
+// oneLine joins what drivers and joined errors spread over lines, so that an error is always a line that a log can hold
+// and grep can find. A line that says the same as the one before is left out: drivers try an address twice.
+func oneLine(s string) string {
+	var b strings.Builder
+	last := ""
+	for line := range strings.Lines(s) {
+		line = strings.TrimSpace(line)
+		if line == "" || line == last {
+			continue
+		}
+		switch {
+		case last == "":
+		case strings.HasSuffix(last, ":"):
+			b.WriteByte(' ')
+		default:
+			b.WriteString("; ")
+		}
+		b.WriteString(line)
+		last = line
+	}
+	return b.String()
 }
 
 // readerGone turns the error of a write to stdout into ndjson.ErrReaderGone where that is what it means.

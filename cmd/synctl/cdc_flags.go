@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -66,9 +65,16 @@ func (f *captureFlags) register(fs *pflag.FlagSet, from string) {
 
 // options turns the flags into what package cdc wants.
 func (f *captureFlags) options(r *cli.Run) (cdc.Options, error) {
+	var dir string
+	if f.slot != "" {
+		var err error
+		if dir, err = stateDir(r, f.state); err != nil {
+			return cdc.Options{}, err
+		}
+	}
 	o := cdc.Options{
 		DSN: pg.DSN(f.from), Tables: f.tables, Publication: f.publication, Slot: f.slot, Create: f.create, Limit: f.limit,
-		StatusInterval: f.statusInterval, State: f.state, StateDir: stateDir(r), AcceptGap: f.acceptGap,
+		StatusInterval: f.statusInterval, State: f.state, StateDir: dir, AcceptGap: f.acceptGap,
 		StallTimeout: f.stallTimeout, MaxWALHeld: int64(f.maxWALHeld), Log: r.Log,
 	}
 	if f.unresolved.Value == "text" {
@@ -94,12 +100,12 @@ func (f *captureFlags) options(r *cli.Run) (cdc.Options, error) {
 	return o, nil
 }
 
-// stateDir is where state lies that must last.
-func stateDir(r *cli.Run) string {
-	if dir := r.Getenv("XDG_STATE_HOME"); dir != "" {
-		return filepath.Join(dir, "synctl")
+// stateDir is where the state of a slot lies unless file names one.
+func stateDir(r *cli.Run, file string) (string, error) {
+	if file != "" {
+		return "", nil
 	}
-	return filepath.Join(r.Getenv("HOME"), ".local", "state", "synctl")
+	return r.StateDir()
 }
 
 // capture runs the pipeline from the database into sink until it ends, is drained or fails, watching for stalls

@@ -106,7 +106,11 @@ func (f *slotFlags) options(r *cli.Run) (cdc.Options, error) {
 	if f.slot == "" {
 		return cdc.Options{}, fault.New(fault.Usage, "Give its name: synctl cdc slots create NAME.", "no slot is named")
 	}
-	return cdc.Options{DSN: pg.DSN(f.from), Slot: f.slot, Publication: f.publication, State: f.state, StateDir: stateDir(r), Log: r.Log, Application: "synctl cdc slots"}, nil
+	dir, err := stateDir(r, f.state)
+	if err != nil {
+		return cdc.Options{}, err
+	}
+	return cdc.Options{DSN: pg.DSN(f.from), Slot: f.slot, Publication: f.publication, State: f.state, StateDir: dir, Log: r.Log, Application: "synctl cdc slots"}, nil
 }
 
 func newSlotsCreate(app *cli.App) *cobra.Command {

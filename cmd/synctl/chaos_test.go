@@ -263,4 +263,3 @@ func TestKilledPublisherAndConsumerGiveTheExactTables(t *testing.T) {
 		kills:        20, transactions: 3000,
 	}.run(t)
 }
-

@@ -2,12 +2,14 @@ package cdc
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -72,7 +74,7 @@ func (f *frame) more() error {
 	f.end += n
 	if n > 0 {
 		f.lastFill = time.Now()
-		f.small = n < 16<<10
+		f.small = n < 64<<10
 		return nil
 	}
 	if err == nil {
@@ -121,11 +123,38 @@ func (f *frame) peek(ctx context.Context, deadline time.Time, want int) (h head,
 }
 
 // settle lets small reads grow: the server sends each row by itself, and a wake-up for each costs more than its
-// decoding. While rows come thick and fast, a millisecond of patience makes one read out of a hundred.
+// decoding. While rows come thick and fast, a little patience makes one read out of hundreds. The low-water mark keeps
+// the kernel from waking the process for each of them all the same.
 func (f *frame) settle() {
-	if f.small && time.Since(f.lastFill) < 500*time.Microsecond {
-		time.Sleep(time.Millisecond)
+	if !f.small || time.Since(f.lastFill) > 5*time.Millisecond {
+		return
 	}
+	f.lowWater(len(f.buf) / 4)
+	time.Sleep(2 * time.Millisecond)
+	f.lowWater(1)
+}
+
+// lowWater sets from how many bytes on the socket counts as readable. Where that cannot be set, reads only cost more.
+func (f *frame) lowWater(bytes int) {
+	if t, ok := f.conn.(*tls.Conn); ok {
+		f.lowWaterOf(t.NetConn(), bytes)
+		return
+	}
+	f.lowWaterOf(f.conn, bytes)
+}
+
+func (f *frame) lowWaterOf(conn net.Conn, bytes int) {
+	s, ok := conn.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT, bytes)
+	})
 }
 
 // fill waits until need bytes are in the buffer.

@@ -136,7 +136,7 @@ func (b *Batch) Reset() {
 	b.Records = b.Records[:0]
 	b.Token = nil
 	b.used, b.block = 0, 0
-	clear(b.values[:cap(b.values)]) // and to large blocks
+	clear(b.values) // and to large blocks; what lies beyond its length is clear already
 	b.values = b.values[:0]
 	clear(b.large)
 	b.large = b.large[:0]

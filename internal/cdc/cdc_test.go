@@ -102,7 +102,10 @@ func start(t testing.TB, opt Options) *running {
 
 type testWriter struct{ t testing.TB }
 
-func (w testWriter) Write(p []byte) (int, error) { w.t.Logf("%s", bytes.TrimSpace(p)); return len(p), nil }
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Logf("%s", bytes.TrimSpace(p))
+	return len(p), nil
+}
 
 // wait waits for n lines.
 func (r *running) wait(n int) []change {

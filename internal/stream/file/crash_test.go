@@ -344,6 +344,8 @@ func TestReaderStopsAtWhatIsDurable(t *testing.T) {
 	dir := newStream(t, Options{})
 	s := openSink(t, dir, SinkOptions{})
 	flushing, goOn := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	defer release() // or a failure would leave Close waiting
 	s.sync = func(f *os.File) error {
 		close(flushing)
 		<-goOn
@@ -362,7 +364,7 @@ func TestReaderStopsAtWhatIsDurable(t *testing.T) {
 	if recs := readAll(t, dir, 0, stream.Position{}); len(recs) != 0 {
 		t.Fatalf("a reader sees %d records that are not durable", len(recs))
 	}
-	close(goOn)
+	release()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

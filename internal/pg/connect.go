@@ -93,9 +93,15 @@ func ConnectFault(cfg *pgconn.Config, err error) error {
 			hint = "The server is starting up or shutting down; try again."
 		}
 	}
-	return fault.New(fault.Unreachable, hint, "connect to PostgreSQL at %s as %s, database %s: %s",
-		hostPort(cfg), cfg.User, cfg.Database, Redact(err.Error()))
+	return fault.New(fault.Unreachable, hint, "connect to PostgreSQL at %s as %s, database %s: %w",
+		hostPort(cfg), cfg.User, cfg.Database, redacted{err})
 }
+
+// redacted is an error that prints without passwords and still tells what it is: Retryable looks below it.
+type redacted struct{ err error }
+
+func (r redacted) Error() string { return Redact(r.err.Error()) }
+func (r redacted) Unwrap() error { return r.err }
 
 func hostPort(cfg *pgconn.Config) string {
 	if strings.HasPrefix(cfg.Host, "/") {

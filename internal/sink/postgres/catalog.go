@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -31,7 +32,8 @@ type table struct {
 	byName       map[string]*column
 	unique       []uniqueIndex
 	shapes       map[string]*shape
-	warned       bool // that it has no index for its key
+	checked      bool // whether it has an index for its key
+	acts         bool // has triggers or cascading foreign keys that fire in our session
 }
 
 // uniqueIndex is a unique index over plain columns, without a predicate.
@@ -64,6 +66,12 @@ JOIN pg_operator o ON o.oid = am.amopopr JOIN pg_namespace n ON n.oid = o.oprnam
 WHERE i.indrelid = $1 AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL AND i.indislive
 GROUP BY c.relname, i.indisprimary ORDER BY i.indisprimary DESC, c.relname`
 
+// actsSQL tells whether a change of the table makes others: by a trigger, or by a foreign key that cascades into it.
+const actsSQL = `
+SELECT current_setting('session_replication_role') <> 'replica' AND (
+	EXISTS (SELECT FROM pg_trigger WHERE tgrelid = $1 AND NOT tgisinternal AND tgenabled IN ('O', 'A'))
+	OR EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND $1 IN (conrelid, confrelid) AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))))`
+
 // hstoreSQL lists the types that hold hstore at some depth: arrays and composites of it, and domains.
 const hstoreSQL = `
 SELECT t.oid, t.typtype::text, CASE WHEN t.typtype = 'd' THEN t.typbasetype WHEN t.typcategory = 'A' THEN t.typelem ELSE 0 END, t.typrelid, t.typname
@@ -88,7 +96,10 @@ func loadTable(ctx context.Context, conn *pgx.Conn, schema, name string) (*table
 	if err := t.loadColumns(ctx, conn, oid); err != nil {
 		return nil, err
 	}
-	return t, t.loadIndexes(ctx, conn, oid)
+	if err := t.loadIndexes(ctx, conn, oid); err != nil {
+		return nil, err
+	}
+	return t, conn.QueryRow(ctx, actsSQL, oid).Scan(&t.acts)
 }
 
 func (t *table) loadColumns(ctx context.Context, conn *pgx.Conn, oid uint32) error {
@@ -141,13 +152,13 @@ func (t *table) loadIndexes(ctx context.Context, conn *pgx.Conn, oid uint32) err
 }
 
 // hasKeyIndex tells whether a unique index is over exactly these columns.
-func (t *table) keyIndex(names []string) *uniqueIndex {
+func (t *table) hasKeyIndex(names []string) bool {
 	for i := range t.unique {
 		if sameNames(t.unique[i].columns, names) {
-			return &t.unique[i]
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
 func sameNames(a, b []string) bool {
@@ -155,11 +166,7 @@ func sameNames(a, b []string) bool {
 		return false
 	}
 	for _, x := range a {
-		found := false
-		for _, y := range b {
-			found = found || x == y
-		}
-		if !found {
+		if !slices.Contains(b, x) {
 			return false
 		}
 	}

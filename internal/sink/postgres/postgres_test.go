@@ -455,6 +455,18 @@ func TestMovedInsertWithoutItsToastedValues(t *testing.T) {
 	b.want("TABLE t", "")
 }
 
+func TestTableThatActsByItselfIsWarnedOf(t *testing.T) {
+	var log strings.Builder
+	b := newBench(t, "CREATE TABLE p (id int PRIMARY KEY); CREATE TABLE c (id int PRIMARY KEY, p int REFERENCES p ON DELETE CASCADE); CREATE TABLE bare (id int)", Options{})
+	b.target.opts.Log = slog.New(slog.NewTextHandler(&log, nil))
+	b.must("a", b.insert("p", `"id":1`), b.insert("c", `"id":1,"p":1`), b.insert("bare", `"id":1`))
+	for _, want := range []string{"cascading", "no unique index"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("%q is not in the log: %s", want, log.String())
+		}
+	}
+}
+
 func TestTruncateWaitsForAllShards(t *testing.T) {
 	b := newBench(t, twoColumns+"; CREATE TABLE u (id int PRIMARY KEY)", Options{})
 	trunc := b.change("truncate", "t", "", `"tables":[{"schema":"public","table":"t"},{"schema":"public","table":"u"}],"cascade":false,"restart_identity":true`)

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"synctl/internal/fault"
@@ -262,7 +263,7 @@ func (t *table) build(s *shape, kind stmtKind, key []string) (string, error) {
 		}
 		names = append(names, c.ident)
 		values = append(values, s.value(c))
-		if !c.always && (kind == stmtReplace || !contains(key, c.name)) {
+		if !c.always && (kind == stmtReplace || !slices.Contains(key, c.name)) {
 			sets = append(sets, c.ident+" = "+s.value(c))
 		}
 	}
@@ -335,13 +336,4 @@ func (t *table) match(s *shape, key []string, exact bool) (string, error) {
 		}
 	}
 	return strings.Join(terms, " AND "), nil
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }

@@ -305,6 +305,9 @@ func (s *Shard) tableNamed(ctx context.Context, c *pgx.Conn, schema, name string
 	if err != nil {
 		return nil, err
 	}
+	if t.acts {
+		s.t.warn(t, "the target table has triggers or cascading foreign keys: what they change the stream has, too, and rows can be missing; docs/replay.md says how to switch them off")
+	}
 	s.tables[k] = t
 	return t, nil
 }

@@ -99,6 +99,7 @@ type Target struct {
 	barriers   barriers
 	deferrable bool // the database has constraints that can be deferred
 
+	warned   sync.Map // what was warned of, so that each shard does not say it again
 	heldMu   sync.Mutex
 	held     map[string]heldTotals // by shard
 	released atomic.Int64          // held records that could be applied
@@ -259,6 +260,13 @@ func (t *Target) acquire(ctx context.Context) (*conn, error) {
 			return nil, err
 		}
 		return c, nil
+	}
+}
+
+// warn says something of a table once.
+func (t *Target) warn(tab *table, msg string, args ...any) {
+	if _, said := t.warned.LoadOrStore(tab.ident+msg, true); !said {
+		t.opts.Log.Warn(msg, append([]any{"table", tab.ident}, args...)...)
 	}
 }
 

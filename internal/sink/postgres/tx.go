@@ -208,10 +208,11 @@ func (x *tx) item(r *record.Record) (item, error) {
 	if err != nil {
 		return item{}, err
 	}
-	if it.by = ks.names(); !it.tab.warned && it.tab.keyIndex(it.by) == nil {
-		it.tab.warned = true
-		s.t.opts.Log.Warn("the target table has no unique index on the key of its records: every change reads the whole table, and nothing keeps a key from occurring twice",
-			"table", it.tab.ident, "key", it.by)
+	if it.by = ks.names(); !it.tab.checked {
+		it.tab.checked = true
+		if !it.tab.hasKeyIndex(it.by) {
+			s.t.warn(it.tab, "the target table has no unique index on the key of its records: every change reads the whole table, and nothing keeps a key from occurring twice", "key", it.by)
+		}
 	}
 	return it, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"synctl/internal/testkit"
+	"synctl/internal/testkit/kinesisfake"
 )
 
 // The benchmarks here time whole processes against each other in alternating runs, so that a machine whose speed
@@ -208,6 +209,35 @@ func BenchmarkPublish(b *testing.B) {
 				"--progress", "none", "--state", filepath.Join(b.TempDir(), "state"))
 		}},
 	})
+}
+
+// BenchmarkPublishKinesis publishes to a Kinesis endpoint in this process that answers at once and keeps nothing. The
+// figures are of client and server together on the same cores.
+func BenchmarkPublishKinesis(b *testing.B) {
+	rows := benchRows(b)
+	synctl, err := benchBinary()
+	if err != nil {
+		b.Fatal(err)
+	}
+	fake, err := kinesisfake.Start(kinesisfake.Options{Discard: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer fake.Close()
+	fake.CreateStream("bench", 8)
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
+		b.Setenv(name, "test")
+	}
+	b.Setenv("AWS_REGION", "us-east-1")
+	slots := map[string]string{}
+	for i := range benchRuns {
+		slots[fmt.Sprintf("pub%d", i)] = "pgoutput"
+	}
+	_, dsn, end := backlog(b, rows, slots)
+	compare(b, rows, []contestant{{"publish", func(i int) usage {
+		return timed(b, nil, synctl, "cdc", "publish", "--from", dsn, "--slot", fmt.Sprintf("pub%d", i), "--publication", "bench", "--until-lsn", end,
+			"--progress", "none", "--state", filepath.Join(b.TempDir(), "state"), "--to", "kinesis://bench?endpoint="+fake.URL())
+	}}})
 }
 
 // mixedChanges makes changes of every kind, row by row in random turn, so that a consumer finds no long runs of one kind.

@@ -47,7 +47,7 @@ func runReplay(ctx context.Context, r *cli.Run, f *replayFlags) error {
 	if err != nil {
 		return errors.Join(err, to.close())
 	}
-	stop, err := r.Report(func() cli.Snapshot { return snapshotReplay(job.Status(), to) })
+	stop, err := r.Report(func() cli.Snapshot { return snapshotReplay(job.Status()) })
 	if err != nil {
 		return errors.Join(err, to.close())
 	}
@@ -67,17 +67,11 @@ func runReplay(ctx context.Context, r *cli.Run, f *replayFlags) error {
 	return r.Result(f.output, &sum, sum.text)
 }
 
-func snapshotReplay(st replay.Status, to *replayTo) cli.Snapshot {
-	s := cli.Snapshot{
+func snapshotReplay(st replay.Status) cli.Snapshot {
+	return cli.Snapshot{
 		Records: st.Records, Bytes: st.Bytes, InFlight: st.InFlight, Position: st.Position, Reconnects: st.Retries,
-		Lag: &cli.Lag{Bytes: -1, Age: st.Behind}, Ready: st.Running > 0,
+		Lag: &cli.Lag{Bytes: -1, Age: st.Behind}, Ready: st.Running > 0 && st.Trouble == "", Trouble: st.Trouble,
 	}
-	if to.postgres != nil {
-		if p := to.postgres.Stats(); p.Held > 0 {
-			s.Trouble = fmt.Sprintf("%d records wait for other shards", p.Held)
-		}
-	}
-	return s
 }
 
 // replayTo is where a replay's records go.

@@ -111,8 +111,9 @@ func (r *memoryReader) Next(ctx context.Context) (*stream.Page, error) {
 		p := &stream.Page{Records: r.s.records[r.next : r.next+n]}
 		r.next += n
 		left := len(r.s.records) - r.next
-		p.AtTip = left == 0 && r.s.Shard.Open
-		p.Closed = left == 0 && !r.s.Shard.Open
+		// As in Kinesis, the tip of a closed shard can be seen before its end.
+		p.AtTip = left == 0
+		p.Closed = left == 0 && !r.s.Shard.Open && (n == 0 || len(r.s.records)%2 == 0)
 		if left > 0 {
 			p.Behind = r.s.records[len(r.s.records)-1].ArrivedAt.Sub(p.Records[n-1].ArrivedAt)
 		}

@@ -47,6 +47,8 @@ type shard struct {
 	from  stream.Position
 	src   *source // of the current attempt
 	quota int64
+
+	trouble string // why it is not being read, while it is tried again; empty: it is
 }
 
 // New checks the options.
@@ -283,6 +285,7 @@ func (r *Replay) shard(ctx context.Context, s *shard) result {
 		r.o.Log.Warn("shard was interrupted; going on from its checkpoint", "shard", s.ID, "error", err, "pause", pause)
 		r.mu.Lock()
 		r.retries++
+		s.trouble = fmt.Sprintf("shard %s: %v", s.ID, err)
 		r.mu.Unlock()
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2)):
@@ -310,12 +313,17 @@ func (r *Replay) attempt(ctx context.Context, s *shard) (outlet Outlet, closed b
 	if _, keeps := outlet.(pipeline.TokenKeeper); keeps {
 		src.skip = false
 	}
+	if !s.Open && src.end.Kind == AtTip {
+		// All of a closed shard lies before the tip. Its reader can see the tip before it sees the shard's end, and the
+		// children must not be left out.
+		src.end.Kind = Never
+	}
 	if src.reader, err = r.open(ctx, s, mark, reread, exists); err != nil {
 		return outlet, false, mark, err
 	}
 	defer src.reader.Close()
 	r.mu.Lock()
-	s.src = src
+	s.src, s.trouble = src, ""
 	r.mu.Unlock()
 	err = r.engine(ctx, s, src, outlet)
 	if err == nil {

@@ -113,7 +113,7 @@ func (s *source) turn(ctx context.Context) error {
 }
 
 // atTip tells whether the replay ends with the page.
-func (s *source) atTip() bool { return s.page.atTip && s.end.Kind == AtTip }
+func (s *source) atTip() bool { return s.page.atTip && !s.page.closed && s.end.Kind == AtTip }
 
 // read is the reader's Next; nil when --until-time has passed.
 func (s *source) read(ctx context.Context) (*stream.Page, error) {

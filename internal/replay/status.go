@@ -17,6 +17,7 @@ type Status struct {
 	Position       string // of the shard that was read last, when there is one alone
 	Retries        int64
 	Running        int // shards being read
+	Trouble        string // why a shard does not get on; empty: all do
 	Shards         []ShardStatus
 }
 
@@ -38,6 +39,9 @@ func (r *Replay) Status() Status {
 	for _, s := range r.shards {
 		if s.state == running {
 			st.Running++
+		}
+		if s.trouble != "" {
+			st.Trouble = s.trouble
 		}
 		if s.src == nil {
 			continue

@@ -142,8 +142,8 @@ func (r *replication) finish(ctx context.Context) error {
 
 // drop closes the connection without ceremony.
 func (r *replication) drop() {
-	if c := r.pg.Conn(); c != nil {
-		c.Close()
+	if r.pg != nil {
+		r.pg.Conn().Close()
 	}
 }
 

@@ -46,35 +46,7 @@ func TestReplayKinesisThroughReshardings(t *testing.T) {
 	round := 0
 	publish := func() {
 		t.Helper()
-		dir := filepath.Join(t.TempDir(), fmt.Sprint("r", round))
-		if err := file.Create(dir, file.Options{}); err != nil {
-			t.Fatal(err)
-		}
-		sk, err := file.OpenSink(context.Background(), dir, file.SinkOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b := record.NewBatch(1<<20, nil, nil)
-		for id := range keys {
-			op := "update"
-			if round == 0 {
-				op = "insert"
-			}
-			lsn := 0x1000 + round*0x10000 + id*16
-			line := fmt.Sprintf(`{"v":1,"id":"7.1.%016X.0","op":%q,"schema":"public","table":"t","key":{"id":%d},"after":{"id":%d,"note":"%d"},"lsn":"0/%X","row_lsn":"0/%X","xid":1,"committed_at":"2026-11-30T19:58:00.123456Z"}`,
-				lsn, op, id, id, round, lsn+8, lsn)
-			if err := record.Parse(b.Copy([]byte(line)), b.Add()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		done := make(chan error, 1)
-		if err := sk.Write(context.Background(), b, func(err error) { done <- err }); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
-		sk.Close()
+		dir := roundOnDisk(t, round, keys)
 		run("replay", "--from", "file:"+dir, "--to", to)
 		round++
 	}
@@ -109,4 +81,39 @@ func TestReplayKinesisThroughReshardings(t *testing.T) {
 	if out := run("replay", "--from", to); strings.Count(out, "\n") != 6*keys {
 		t.Errorf("%d records, want %d", strings.Count(out, "\n"), 6*keys)
 	}
+}
+
+// roundOnDisk is a stream of one change of each key: inserts in round 0, updates later.
+func roundOnDisk(t *testing.T, round, keys int) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), fmt.Sprint("r", round))
+	if err := file.Create(dir, file.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	sk, err := file.OpenSink(context.Background(), dir, file.SinkOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := record.NewBatch(1<<20, nil, nil)
+	for id := range keys {
+		op := "update"
+		if round == 0 {
+			op = "insert"
+		}
+		lsn := 0x1000 + round*0x10000 + id*16
+		line := fmt.Sprintf(`{"v":1,"id":"7.1.%016X.0","op":%q,"schema":"public","table":"t","key":{"id":%d},"after":{"id":%d,"note":"%d"},"lsn":"0/%X","row_lsn":"0/%X","xid":1,"committed_at":"2026-11-30T19:58:00.123456Z"}`,
+			lsn, op, id, id, round, lsn+8, lsn)
+		if err := record.Parse(b.Copy([]byte(line)), b.Add()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan error, 1)
+	if err := sk.Write(context.Background(), b, func(err error) { done <- err }); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	sk.Close()
+	return dir
 }

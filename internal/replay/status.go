@@ -16,7 +16,7 @@ type Status struct {
 	Behind         time.Duration
 	Position       string // of the shard that was read last, when there is one alone
 	Retries        int64
-	Running        int // shards being read
+	Running        int    // shards being read
 	Trouble        string // why a shard does not get on; empty: all do
 	Shards         []ShardStatus
 }

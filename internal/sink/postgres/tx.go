@@ -69,22 +69,12 @@ func (x *tx) items(records []*record.Record) ([]item, error) {
 	items := make([]item, 0, len(records))
 	var ask, unfloored []int // items whose ids only the database knows
 	for _, r := range records {
-		switch r.Op {
-		case record.Message, record.Begin, record.Commit:
-			if !s.known(r) {
-				x.skipped++
-			}
-			continue
-		case record.Truncate:
-			continue // at or before the mark
-		case record.Data:
-			if s.known(r) {
-				continue
-			}
-			return nil, fault.New(fault.Failed, "Apply only changes, with --op insert,update,delete,truncate; or send the others elsewhere.",
-				"record %s of op data is not a row and cannot be applied to PostgreSQL", r.AppendID(nil))
-		}
 		known := s.known(r)
+		if row, err := x.isRow(r, known); err != nil {
+			return nil, err
+		} else if !row {
+			continue
+		}
 		s.catching = s.catching && known
 		if r.Pos.System != 0 && r.Floor != 0 {
 			dup, more := s.dedupe.duplicate(r, s.dedupe.table(r, r.Line.Get(r.Line.Schema), r.Line.Get(r.Line.Table)), true)
@@ -126,6 +116,26 @@ func (x *tx) items(records []*record.Record) ([]item, error) {
 		}
 	}
 	return kept, nil
+}
+
+// isRow tells records that are rows from those that have nothing to apply here.
+func (x *tx) isRow(r *record.Record, known bool) (bool, error) {
+	switch r.Op {
+	case record.Message, record.Begin, record.Commit:
+		if !known {
+			x.skipped++
+		}
+		return false, nil
+	case record.Truncate:
+		return false, nil // at or before the mark; others are not handed to a transaction
+	case record.Data:
+		if known {
+			return false, nil
+		}
+		return false, fault.New(fault.Failed, "Apply only changes, with --op insert,update,delete,truncate; or send the others elsewhere.",
+			"record %s of op data is not a row and cannot be applied to PostgreSQL", r.AppendID(nil))
+	}
+	return true, nil
 }
 
 // askSeen finds the changes that synctl.seen has, for tables with more ids than memory holds.

@@ -15,6 +15,9 @@ import (
 // of duplicates: a change can come again in a child that was had in its parent.
 func (s *Shard) load(ctx context.Context, tx pgx.Tx, parents []string) error {
 	o := &s.t.opts
+	if err := synchronous(ctx, tx); err != nil {
+		return err
+	}
 	err := tx.QueryRow(ctx, `UPDATE synctl.checkpoint SET owner = $4 WHERE name = $1 AND stream = $2 AND shard = $3
 		RETURNING sequence, lines, ended, reread`, o.Checkpoint, o.Stream, s.id, s.t.owner).
 		Scan(&s.mark.Sequence, &s.mark.Lines, &s.mark.Ended, &s.reread)

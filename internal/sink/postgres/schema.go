@@ -62,6 +62,9 @@ func ensureSchema(ctx context.Context, conn *pgx.Conn) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockSchema); err != nil {
 			return err
 		}
+		if err := synchronous(ctx, tx); err != nil {
+			return err
+		}
 		_, err := tx.Conn().PgConn().Exec(ctx, schemaSQL).ReadAll()
 		return err
 	})
@@ -71,5 +74,12 @@ func ensureSchema(ctx context.Context, conn *pgx.Conn) error {
 			"GRANT CREATE ON DATABASE to the role for the first run, or let an owner run it once and grant USAGE on schema synctl and SELECT, INSERT, UPDATE, DELETE on its tables.",
 			"create schema synctl, which keeps the checkpoint beside the data: %s", pgErr.Message)
 	}
+	return err
+}
+
+// synchronous makes the transaction's commit last through a crash, whatever the user chose for the data: what later
+// commits build on, the schema and the row of a checkpoint, must not be lost alone.
+func synchronous(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = on")
 	return err
 }

@@ -144,7 +144,8 @@ func shaped(s []byte, shape string) bool {
 	return true
 }
 
-// appendVector writes int2vector and oidvector, whose text is their elements with blanks between.
+// appendVector writes int2vector and oidvector, whose text is their elements with blanks between. Their bounds begin at
+// 0, so PostgreSQL makes something else of their JSON, and nothing at all of an empty one: they are always literal.
 func (t *Type) appendVector(dst, text []byte) (out []byte, literal bool, err error) {
 	dst = append(dst, '[')
 	for rest := text; len(rest) > 0; {
@@ -155,14 +156,12 @@ func (t *Type) appendVector(dst, text []byte) (out []byte, literal bool, err err
 		if len(rest) < len(text) {
 			dst = append(dst, ',')
 		}
-		var lit bool
-		if dst, lit, err = t.Elem.AppendJSON(dst, elem); err != nil {
+		if dst, _, err = t.Elem.AppendJSON(dst, elem); err != nil {
 			return dst, false, err
 		}
-		literal = literal || lit
 		rest = after
 	}
-	return append(dst, ']'), literal, nil
+	return append(dst, ']'), true, nil
 }
 
 // appendUnescaped renders an element of an array or composite that was written with escapes. raw is what stood between

@@ -44,7 +44,7 @@ func TestAppendJSON(t *testing.T) {
 		{array(tTS), `{"2026-11-30 19:58:00"}`, `["2026-11-30T19:58:00"]`, false},
 		{array(tJSONB), `{"{\"a\": \"b\"}",NULL}`, `[{"a": "b"},null]`, false}, {array(tJSONB), `{"null"}`, `[null]`, true},
 		{array(tInts), `{"{1,2}","{}"}`, `[[1,2],[]]`, true}, // of a domain over int[]
-		{vec(tInt), "1 2 -3", "[1,2,-3]", false}, {vec(tOid), "1 2", `["1","2"]`, false}, {vec(tOid), "", "[]", false},
+		{vec(tInt), "1 2 -3", "[1,2,-3]", true}, {vec(tOid), "1 2", `["1","2"]`, true}, {vec(tOid), "", "[]", true},
 		{tPair, "(1,a)", `{"n":1,"t":"a"}`, false}, {tPair, "(,)", `{"n":null,"t":null}`, false}, {tPair, `(1,"")`, `{"n":1,"t":""}`, false},
 		{tPair, `(1,"a ""b"" \\ (,)")`, `{"n":1,"t":"a \"b\" \\ (,)"}`, false},
 		{none, "()", "{}", false}, {one, "()", `{"q\"":null}`, false}, {one, `(é)`, `{"q\"":"é"}`, false},

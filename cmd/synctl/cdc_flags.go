@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sync/errgroup"
 
 	"synctl/internal/cdc"
 	"synctl/internal/cli"
@@ -117,16 +117,37 @@ func (f *captureFlags) capture(ctx context.Context, r *cli.Run, src *cdc.Source,
 		defer cancel()
 		err = errors.Join(err, src.Close(cctx))
 	}()
-	g, gctx := errgroup.WithContext(ctx)
-	watchCtx, stopWatching := context.WithCancel(gctx)
-	g.Go(func() error { return src.Watch(watchCtx) })
-	g.Go(func() error {
-		defer stopWatching()
-		return pipeline.Run(gctx, src, sink, pipeline.Options{QueueBytes: int64(f.queueBytes), Drain: r.Drain,
+	runCtx, force := context.WithCancelCause(ctx)
+	defer force(nil)
+	watchCtx, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	watched, ran := make(chan error, 1), make(chan error, 1)
+	go func() { watched <- src.Watch(watchCtx) }()
+	go func() {
+		ran <- pipeline.Run(runCtx, src, sink, pipeline.Options{QueueBytes: int64(f.queueBytes), Drain: r.Drain,
 			DrainTimeout: f.live.DrainTimeout, Stats: stats})
-	})
-	return g.Wait()
+	}()
+	select {
+	case err := <-ran:
+		stopWatching()
+		<-watched
+		return err
+	case err := <-watched:
+		force(err)
+		// A sink can hang in a write to a pipe whose reader has stopped, and nothing but the end of the process frees it.
+		select {
+		case ended := <-ran:
+			if err == nil { // we were forced to stop
+				return ended
+			}
+		case <-time.After(hungSink):
+		}
+		return cmp.Or(err, context.Cause(ctx))
+	}
 }
+
+// hungSink is how long a run that does not get on may take to notice that it is over.
+const hungSink = 2 * time.Second
 
 // snapshot is the progress of a capture.
 func snapshot(src *cdc.Source, stats *pipeline.Stats) cli.Snapshot {

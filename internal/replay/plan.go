@@ -85,7 +85,9 @@ func choose(list []stream.Shard, ids []string, name string) ([]stream.Shard, err
 func (r *Replay) learn(list []stream.Shard, start bool) {
 	for _, sh := range list {
 		if s := r.shards[sh.ID]; s != nil {
-			s.Shard = sh
+			if s.state == waiting { // what is read belongs to its goroutine
+				s.Shard = sh
+			}
 			continue
 		}
 		s := &shard{Shard: sh, from: r.o.From}

@@ -16,6 +16,7 @@ import (
 	"synctl/internal/ndjson"
 	"synctl/internal/pg"
 	"synctl/internal/pipeline"
+	"synctl/internal/record"
 	"synctl/internal/testkit"
 )
 
@@ -217,4 +218,13 @@ func TestRestart(t *testing.T) {
 	if len(all) != 4*5 {
 		t.Errorf("%d records, want 20", len(all))
 	}
+}
+
+func parseLSN(t testing.TB, s string) record.LSN {
+	t.Helper()
+	lsn, err := record.ParseLSN(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lsn
 }

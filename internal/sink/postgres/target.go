@@ -144,13 +144,13 @@ func (t *Target) prepare(ctx context.Context) error {
 }
 
 // config is the configuration of our connections: plans are made for each execution, as a plan made while a table was small
-// would read all of it later.
+// would read all of it later; and the session that holds the lock, which is idle, is not to be ended for that.
 func config(dsn pg.DSN) (*pgx.ConnConfig, error) {
 	cfg, err := pg.Parse(dsn, "synctl replay")
 	if err != nil {
 		return nil, err
 	}
-	for k, v := range map[string]string{"plan_cache_mode": "force_custom_plan", "jit": "off"} {
+	for k, v := range map[string]string{"plan_cache_mode": "force_custom_plan", "jit": "off", "idle_session_timeout": "0"} {
 		if _, ok := cfg.RuntimeParams[k]; !ok {
 			cfg.RuntimeParams[k] = v
 		}

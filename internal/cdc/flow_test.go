@@ -404,3 +404,29 @@ func TestStateBeforeConfirm(t *testing.T) {
 		t.Errorf("a damaged state file: %v", err)
 	}
 }
+
+// TestPublicationDropped: a publication that goes away in the middle is an error, and what it would have brought is not
+// passed over.
+func TestPublicationDropped(t *testing.T) {
+	dsn, conn := database(t)
+	testkit.Exec(t, conn, `CREATE TABLE a (id int PRIMARY KEY)`)
+	slot := slotFor(conn)
+	r := start(t, Options{DSN: pg.DSN(dsn), Tables: []string{"public.a"}, Slot: slot, Create: true})
+	testkit.Exec(t, conn, `INSERT INTO a VALUES (1)`)
+	r.wait(1)
+	testkit.Exec(t, conn, `DROP PUBLICATION `+slot)
+	var before string
+	if err := conn.QueryRow(t.Context(), `SELECT pg_current_wal_lsn()::text`).Scan(&before); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Exec(t, conn, `INSERT INTO a VALUES (2)`)
+	if err := <-r.err; fault.ClassOf(err) != fault.Check || !strings.Contains(err.Error(), slot) || fault.HintOf(err) == "" {
+		t.Errorf("error %v", err)
+	}
+	if err := r.src.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if at, err := record.ParseLSN(before); err != nil || r.src.Confirmed() > at {
+		t.Errorf("confirmed %s, beyond the change at %s that was not delivered, %v", r.src.Confirmed(), before, err)
+	}
+}

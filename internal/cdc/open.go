@@ -348,10 +348,8 @@ func (s *Source) explain(e *pgconn.PgError) error {
 	switch {
 	case e.Code == "55006":
 		return fault.New(fault.Unreachable, "Stop the other reader, or choose another --slot.", "slot %s: %w", s.slot, e)
-	case e.Code == "42704" && s.slot != "":
-		return fault.New(fault.Check,
-			fmt.Sprintf("If %s is missing it was dropped; a publication must also be older than its slot: drop the slot (synctl cdc slots drop %s) and run with --create again.", s.publication, s.slot),
-			"slot %s, publication %s: %w", s.slot, s.publication, e)
+	case e.Code == "42704":
+		return s.missingPublication(e)
 	case e.Code == "55000":
 		return fault.New(fault.Check, fmt.Sprintf("If the slot was lost, changes are gone: bring the target up to date, then synctl cdc slots drop %s, and begin anew with --create.", s.slot),
 			"slot %s: %w", s.slot, e)
@@ -359,4 +357,11 @@ func (s *Source) explain(e *pgconn.PgError) error {
 		return fault.New(fault.Unreachable, "The role needs the REPLICATION attribute.", "slot %s: %w", s.slot, e)
 	}
 	return fmt.Errorf("replication from slot %s: %w", s.slot, e)
+}
+
+// missingPublication is a publication that is not there at the point of the log that is read.
+func (s *Source) missingPublication(e *pgconn.PgError) error {
+	return fault.New(fault.Check,
+		fmt.Sprintf("If %s is missing it was dropped; a publication must also be older than its slot: drop the slot (synctl cdc slots drop %s) and run with --create again.", s.publication, s.slot),
+		"slot %s, publication %s: %w", s.slot, s.publication, e)
 }

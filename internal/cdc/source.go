@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -456,6 +457,10 @@ func (s *Source) control(h head, body []byte, whole bool) error {
 	switch h.kind {
 	case 'N':
 		if e, err := parseError(body); err == nil {
+			// PostgreSQL 18 passes over the changes of a publication that is missing, with a warning.
+			if e.Code == "55000" && strings.Contains(e.Detail+e.Message, "publication") {
+				return s.missingPublication(e)
+			}
 			s.log.Warn("notice from the server", "message", e.Message, "detail", e.Detail)
 		}
 		return nil

@@ -249,6 +249,35 @@ func TestTailStoppedReaderAndRestart(t *testing.T) {
 	}
 }
 
+// TestTailStopsWhileItWaits: SIGTERM ends a tail that waits for a slot to be made behind an open transaction, and one that
+// waits for its server to come back.
+func TestTailStopsWhileItWaits(t *testing.T) {
+	c := testkit.Own(t, testkit.Options{})
+	dsn := c.Database(t)
+	conn := testkit.Connect(t, dsn)
+	testkit.Exec(t, conn, `CREATE TABLE a (id int PRIMARY KEY)`)
+	durable := launchInto(t, io.Discard, "cdc", "tail", "--from", dsn, "--table", "public.a", "--slot", "waits", "--create")
+	durable.says(t, "capturing")
+	testkit.Exec(t, conn, `BEGIN; INSERT INTO a VALUES (1)`)
+	stuck := launchInto(t, io.Discard, "cdc", "tail", "--from", dsn, "--table", "public.a")
+	stuck.says(t, "slot creation waits for open transactions to end")
+	_ = stuck.cmd.Process.Signal(syscall.SIGTERM)
+	if code := stuck.wait(t, 10*time.Second); code != 0 && code != 143 {
+		t.Errorf("behind an open transaction: exit code %d\n%s", code, stuck.stderr.String())
+	}
+	var left int
+	if err := testkit.Connect(t, dsn).QueryRow(t.Context(), `SELECT count(*) FROM pg_publication WHERE pubname LIKE 'synctl_tmp%'`).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d temporary publications left, %v", left, err)
+	}
+	c.Stop(syscall.SIGINT)
+	durable.says(t, "connecting again")
+	_ = durable.cmd.Process.Signal(syscall.SIGTERM)
+	if code := durable.wait(t, 10*time.Second); code != 0 {
+		t.Errorf("without a server: exit code %d\n%s", code, durable.stderr.String())
+	}
+	t.Logf("%s\n%s", stuck.stderr.String(), durable.stderr.String())
+}
+
 // TestMemoryOfOneTransaction: one transaction of three million rows costs tail and publish less than 100 MiB each
 // (promise 4).
 func TestMemoryOfOneTransaction(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"synctl/internal/ndjson"
 	"synctl/internal/pg"
 	"synctl/internal/pipeline"
+	"synctl/internal/record"
 	"synctl/internal/testkit"
 )
 
@@ -106,6 +107,14 @@ func TestUntilLSN(t *testing.T) {
 		testkit.Exec(t, conn, fmt.Sprintf(`SET synchronous_commit = off; INSERT INTO a VALUES (%d)`, 10+i))
 		if got := keys(start(t, now).ended()); got != fmt.Sprint(10+i) {
 			t.Errorf("until now, committed asynchronously: %q, want %d", got, 10+i)
+		}
+	}
+}
+
+func TestWritten(t *testing.T) {
+	for insert, want := range map[record.LSN]record.LSN{0x1000028: 0x1000000, 0x1002018: 0x1002000, 0x1002028: 0x1002028, 0x1002010: 0x1002010, 0x1002100: 0x1002100} {
+		if got := written(insert, 8192, 16<<20); got != want {
+			t.Errorf("insert at %s: written up to %s, want %s", insert, got, want)
 		}
 	}
 }

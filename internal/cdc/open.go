@@ -137,8 +137,10 @@ func flushedNow(ctx context.Context, conn *pgx.Conn, log *slog.Logger) (record.L
 	var target record.LSN
 	for deadline := time.Now().Add(flushPatience); ; {
 		var insert, flush string
+		var page, segment uint64
 		err := conn.QueryRow(ctx, `SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text,
-CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text`).Scan(&insert, &flush)
+CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text,
+current_setting('wal_block_size')::bigint, pg_size_bytes(current_setting('wal_segment_size'))`).Scan(&insert, &flush, &page, &segment)
 		if err != nil {
 			return 0, fmt.Errorf("ask for the server's position: %w", err)
 		}
@@ -148,10 +150,7 @@ CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_
 			return 0, fmt.Errorf("ask for the server's position: %w", err)
 		}
 		if target == 0 {
-			// On a fresh page the next record begins behind the page's header, what is flushed ends before it.
-			if target = i; target%walPage <= walPageHeader {
-				target -= target % walPage
-			}
+			target = written(i, page, segment)
 		}
 		if f >= target {
 			return f, nil
@@ -168,11 +167,18 @@ CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_
 	}
 }
 
-// PostgreSQL's WAL pages as they are built everywhere, and the longer of their headers.
-const (
-	walPage       = 8192
-	walPageHeader = 40
-)
+// written is where what has been written ends, given where the next record begins: on a fresh page that is behind the
+// page's header, and what is flushed ends before it.
+func written(insert record.LSN, page, segment uint64) record.LSN {
+	const short, long = 24, 40 // headers of a page, and of a segment's first
+	switch at := uint64(insert); {
+	case at%segment == long:
+		return insert - long
+	case at%page == short && at%segment != short:
+		return insert - short
+	}
+	return insert
+}
 
 // slotPatience is how long a slot that somebody reads is waited for. The server lets go of the slot of a reader that was
 // killed only when it next writes to it, and the same command has to work right after a kill (promise 7).

@@ -202,6 +202,20 @@ func TestQuietTable(t *testing.T) {
 			t.Fatalf("the confirmed position stays below %s: %+v", end, r.src.Status())
 		}
 	}
+	// And so the server lets go of the log, at its next look at the running transactions.
+	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		testkit.Exec(t, conn, `CHECKPOINT`)
+		slot, err := findSlot(t.Context(), conn, slotFor(conn))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slot.WALHeld < 1<<20 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes of WAL are still held back", slot.WALHeld)
+		}
+	}
 	if got := r.stop(); len(got) != 0 {
 		t.Errorf("got %v", got)
 	}

@@ -203,7 +203,7 @@ func hasComposite(t *record.Type) bool {
 // fitting gives the descriptor that a row with composite values goes by. The stream does not say when a composite type
 // was altered: its fields are counted, and the catalogue is read again when they do not fit.
 func (s *Source) fitting(ctx context.Context, rel *relation, t tuples) (*record.Table, error) {
-	if misfit(rel.table, t) < 0 {
+	if s.misfit(rel.table, t) < 0 {
 		return rel.table, nil
 	}
 	table, err := s.describe(ctx, rel.message)
@@ -211,8 +211,8 @@ func (s *Source) fitting(ctx context.Context, rel *relation, t tuples) (*record.
 		return nil, err
 	}
 	rel.table = table
-	i := misfit(table, t)
-	for ; i >= 0; i = misfit(table, t) {
+	i := s.misfit(table, t)
+	for ; i >= 0; i = s.misfit(table, t) {
 		c := table.Columns[i]
 		if s.opt.UnresolvedType != UnresolvedText {
 			return nil, fault.New(fault.Failed, unresolvedHint,
@@ -229,8 +229,11 @@ func (s *Source) fitting(ctx context.Context, rel *relation, t tuples) (*record.
 	return table, nil
 }
 
+// maxProbe is how much memory is kept for trying values of composite types.
+const maxProbe = 64 << 10
+
 // misfit is the first column whose value does not have the shape of its type, -1 when there is none.
-func misfit(table *record.Table, t tuples) int {
+func (s *Source) misfit(table *record.Table, t tuples) int {
 	for i, c := range table.Columns {
 		if !hasComposite(c.Type) {
 			continue
@@ -239,8 +242,12 @@ func misfit(table *record.Table, t tuples) int {
 			if row == nil || row[i].Kind != record.Text {
 				continue
 			}
-			if _, _, err := c.Type.AppendJSON(nil, row[i].Data); err != nil {
+			out, _, err := c.Type.AppendJSON(s.probe[:0], row[i].Data)
+			if err != nil {
 				return i
+			}
+			if cap(out) <= maxProbe {
+				s.probe = out[:0]
 			}
 		}
 	}

@@ -60,6 +60,7 @@ type Source struct {
 	resume    resume
 	found     *lookedUp     // of the message at hand, kept while it waits for an empty batch
 	scratch   *record.Batch // for looking at a message before the batch takes it
+	probe     []byte        // for trying values of composite types
 	retries   backoff
 
 	confirm  confirmer

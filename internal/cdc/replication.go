@@ -31,6 +31,7 @@ const writeTimeout = 30 * time.Second
 // replication is a connection in replication mode.
 type replication struct {
 	pg    *pgconn.PgConn
+	sock  *gatherConn
 	frame *frame
 	mu    sync.Mutex // writes
 	buf   [39]byte
@@ -49,6 +50,15 @@ func connectReplication(ctx context.Context, cfg *pgx.ConnConfig) (*replication,
 	c.RuntimeParams["replication"] = "database"
 	unlimited(c.RuntimeParams)
 	r := &replication{}
+	dial := c.DialFunc
+	c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		r.sock = newGatherConn(conn)
+		return r.sock, nil
+	}
 	c.BuildFrontend = func(in io.Reader, out io.Writer) *pgproto3.Frontend {
 		r.frame = newFrame(in)
 		return pgproto3.NewFrontend(r.frame, out)
@@ -86,6 +96,7 @@ func (r *replication) start(ctx context.Context, slot string, from record.LSN, p
 		return err
 	}
 	r.frame.conn = r.pg.Conn()
+	r.sock.on.Store(true)
 	return r.frame.conn.SetDeadline(time.Time{})
 }
 
@@ -116,6 +127,12 @@ func (r *replication) write(b []byte) error {
 	}
 	_, err := conn.Write(b)
 	return err
+}
+
+// ready tells whether something of the server's can be read without waiting for the server. With TLS what lies in the
+// buffer may be the beginning of a record; its end is on its way then.
+func (r *replication) ready() bool {
+	return r.frame.ready() || r.sock != nil && r.sock.buffered()
 }
 
 // finish ends the replication in order: CopyDone makes the server process all status messages before it lets go of the

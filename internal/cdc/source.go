@@ -146,7 +146,7 @@ func (s *Source) ReadBatch(ctx context.Context, b *record.Batch) error {
 
 // complete tells whether the batch should go now rather than wait for the server.
 func (s *Source) complete(b *record.Batch) bool {
-	if s.conn != nil && s.conn.frame.ready() {
+	if s.conn != nil && s.conn.ready() {
 		return false
 	}
 	return len(b.Records) > 0 || s.token != 0 && time.Since(s.lastEmpty) >= keepaliveEvery

@@ -2,14 +2,12 @@ package cdc
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"syscall"
 	"time"
 )
 
@@ -30,9 +28,6 @@ type frame struct {
 	end  int // first byte not read
 
 	rest int // Read: bytes left of the message at hand
-
-	lastFill time.Time // when the last read returned
-	small    bool      // and that it returned little
 }
 
 func newFrame(r io.Reader) *frame { return &frame{r: r, buf: make([]byte, wireBuffer)} }
@@ -73,8 +68,6 @@ func (f *frame) more() error {
 	n, err := f.r.Read(f.buf[f.end:])
 	f.end += n
 	if n > 0 {
-		f.lastFill = time.Now()
-		f.small = n < 64<<10
 		return nil
 	}
 	if err == nil {
@@ -99,7 +92,6 @@ func (f *frame) ready() bool {
 // want bytes. It consumes nothing. Past the deadline it gives os.ErrDeadlineExceeded; a zero deadline is none.
 func (f *frame) peek(ctx context.Context, deadline time.Time, want int) (h head, body []byte, whole bool, err error) {
 	if f.end-f.pos < 5 {
-		f.settle()
 		if err := f.fill(ctx, deadline, 5); err != nil {
 			return h, nil, false, err
 		}
@@ -120,41 +112,6 @@ func (f *frame) peek(ctx context.Context, deadline time.Time, want int) (h head,
 		return h, nil, false, err
 	}
 	return h, f.buf[f.pos+5 : f.end], false, nil
-}
-
-// settle lets small reads grow: the server sends each row by itself, and a wake-up for each costs more than its
-// decoding. While rows come thick and fast, a little patience makes one read out of hundreds. The low-water mark keeps
-// the kernel from waking the process for each of them all the same.
-func (f *frame) settle() {
-	if !f.small || time.Since(f.lastFill) > 5*time.Millisecond {
-		return
-	}
-	f.lowWater(len(f.buf) / 4)
-	time.Sleep(2 * time.Millisecond)
-	f.lowWater(1)
-}
-
-// lowWater sets from how many bytes on the socket counts as readable. Where that cannot be set, reads only cost more.
-func (f *frame) lowWater(bytes int) {
-	if t, ok := f.conn.(*tls.Conn); ok {
-		f.lowWaterOf(t.NetConn(), bytes)
-		return
-	}
-	f.lowWaterOf(f.conn, bytes)
-}
-
-func (f *frame) lowWaterOf(conn net.Conn, bytes int) {
-	s, ok := conn.(*net.TCPConn)
-	if !ok {
-		return
-	}
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Control(func(fd uintptr) {
-		_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVLOWAT, bytes)
-	})
 }
 
 // fill waits until need bytes are in the buffer.

@@ -188,6 +188,14 @@ func serverUser() (uid, gid int, ok bool) {
 	return 65534, 65534, true
 }
 
+// GiveToServer makes a file the property of whom the server runs as.
+func GiveToServer(path string) error {
+	if uid, gid, ok := serverUser(); ok {
+		return os.Chown(path, uid, gid)
+	}
+	return nil
+}
+
 func (c *Cluster) command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(c.Bin, program), args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8")

@@ -99,8 +99,8 @@ func (q *queue) take(ctx context.Context, c *chunk, n int64) error {
 }
 
 func (q *queue) give(c *chunk) {
+	q.used.Add(-c.held) // before the next one counts the same bytes
 	q.bytes.Release(c.held)
-	q.used.Add(-c.held)
 	c.held = 0
 }
 

@@ -89,7 +89,10 @@ type running struct {
 	err   chan error
 }
 
-func start(t testing.TB, opt Options) *running {
+func start(t testing.TB, opt Options) *running { return startWith(t, opt, func(*Source) {}) }
+
+// startWith changes the source before anything is read.
+func startWith(t testing.TB, opt Options, change func(*Source)) *running {
 	t.Helper()
 	r := &running{t: t, out: &lines{}, drain: make(chan struct{}), err: make(chan error, 1)}
 	if opt.StateDir == "" {
@@ -103,6 +106,7 @@ func start(t testing.TB, opt Options) *running {
 		t.Fatalf("open: %v", err)
 	}
 	r.src = src
+	change(src)
 	go func() {
 		r.err <- pipeline.Run(context.Background(), src, ndjson.NewSink(r.out, "out"), pipeline.Options{Drain: r.drain})
 	}()

@@ -88,12 +88,12 @@ func (c *confirmer) run() {
 	defer store.Stop()
 	var lastStored time.Time
 	for {
-		due := false
+		due, asked := false, false
 		select {
 		case <-c.stop:
 			return
 		case <-timer.C:
-			due = true
+			due, asked = true, true
 		case <-store.C:
 			due = c.poll
 		case <-c.wake:
@@ -107,7 +107,8 @@ func (c *confirmer) run() {
 			lastStored, due = time.Now(), true
 		}
 		if due {
-			c.tell(c.poll)
+			// An answer shows that the server is there, and where it stands.
+			c.tell(c.poll || asked)
 		}
 	}
 }

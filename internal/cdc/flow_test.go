@@ -3,10 +3,12 @@ package cdc
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -497,4 +499,84 @@ func TestTimeLimitsOfTheRole(t *testing.T) {
 	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_publication`).Scan(&left); err != nil || left != 0 {
 		t.Errorf("%d publications left, %v", left, err)
 	}
+}
+
+// blackHole is a way to the server that can stop to carry anything without closing.
+type blackHole struct {
+	net.Listener
+	closed atomic.Bool // nothing passes
+}
+
+func newBlackHole(t *testing.T, target string) *blackHole {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &blackHole{Listener: l}
+	t.Cleanup(func() { l.Close() })
+	carry := func(dst, src net.Conn, dead *atomic.Bool) {
+		b := make([]byte, 64<<10)
+		for {
+			n, err := src.Read(b)
+			if h.closed.Load() {
+				dead.Store(true) // this connection never comes back, and its end is not told either
+			}
+			if dead.Load() {
+				return
+			}
+			if _, werr := dst.Write(b[:n]); err != nil || werr != nil {
+				dst.Close()
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", target)
+			if err != nil {
+				in.Close()
+				continue
+			}
+			dead := new(atomic.Bool)
+			go carry(out, in, dead)
+			go carry(in, out, dead)
+		}
+	}()
+	return h
+}
+
+// TestSilentServer: a connection that carries nothing any more, without being closed, is given up and made anew.
+func TestSilentServer(t *testing.T) {
+	c := testkit.Own(t, testkit.Options{Settings: map[string]string{"wal_sender_timeout": "2s"}})
+	dsn := c.Database(t)
+	conn := testkit.Connect(t, dsn)
+	testkit.Exec(t, conn, `CREATE TABLE a (id int PRIMARY KEY)`)
+	way := newBlackHole(t, fmt.Sprintf("127.0.0.1:%d", c.Port))
+	through := strings.Replace(dsn, fmt.Sprint(":", c.Port), fmt.Sprint(":", way.Addr().(*net.TCPAddr).Port), 1)
+	r := startWith(t, Options{DSN: pg.DSN(through), Tables: []string{"public.a"}, Slot: "silent", Create: true}, func(s *Source) {
+		if v := c.Version; (s.silence > 0) != (v >= 16) {
+			t.Errorf("version %d: silence is borne for %s", v, s.silence)
+		}
+		s.silence = 3 * time.Second
+	})
+	testkit.Exec(t, conn, `INSERT INTO a VALUES (1)`)
+	r.wait(1)
+	time.Sleep(4 * time.Second) // a quiet server that answers is not given up
+	if n := r.src.Status().Reconnects; n != 0 {
+		t.Errorf("%d reconnects although the server is there", n)
+	}
+	way.closed.Store(true)
+	testkit.Exec(t, conn, `INSERT INTO a VALUES (2)`)
+	time.Sleep(2 * time.Second)
+	way.closed.Store(false)
+	r.wait(2)
+	if n := r.src.Status().Reconnects; n == 0 {
+		t.Error("the connection was not made anew, so nothing was tested")
+	}
+	r.stop()
 }

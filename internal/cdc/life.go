@@ -41,6 +41,7 @@ func (s *Source) lost(ctx context.Context, b *record.Batch, err error) error {
 		s.resume.on = true
 	}
 	s.tx = transaction{}
+	s.meta.forget() // the same network may have swallowed it, and a query on it would wait
 	wait := s.retries.next()
 	s.log.Warn("the connection to the server was lost; connecting again", "error", err, "wait", wait.Round(time.Millisecond).String(), "from", s.read.String())
 	if len(b.Records) > 0 {

@@ -292,7 +292,7 @@ func (o *opening) begin(ctx context.Context) error {
 	}
 	o.read = from
 	o.confirm.poll = o.until != 0
-	interval, err := o.statusInterval(ctx)
+	interval, err := o.timing(ctx)
 	if err != nil {
 		return err
 	}
@@ -306,16 +306,25 @@ func randomHex() string {
 	return fmt.Sprintf("%x", b[:])
 }
 
-// statusInterval is the one asked for, at most a third of wal_sender_timeout: two messages may be late before the server
-// gives us up.
-func (o *opening) statusInterval(ctx context.Context) (d time.Duration, err error) {
+// minSilence is the shortest time after which a server that says nothing is given up, however small its own timeout.
+const minSilence = 10 * time.Second
+
+// timing sets when to give the server up and gives how often to write to it: as asked for, at most a third of
+// wal_sender_timeout, so that two messages may be late before the server gives us up.
+func (o *opening) timing(ctx context.Context) (d time.Duration, err error) {
 	d = o.opt.StatusInterval
-	var ms int64
+	var ms, version int64
 	err = o.meta.do(ctx, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, `SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'`).Scan(&ms)
+		return conn.QueryRow(ctx, `SELECT setting::bigint, current_setting('server_version_num')::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'`).Scan(&ms, &version)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("ask for wal_sender_timeout: %w", err)
+	}
+	// A server that lives answers every status message. One that does not for twice as long as it would bear it from us is
+	// not there any more, although the network has not said so; left alone, that takes a quarter of an hour. Before 16 a
+	// server can be silent for minutes while it decodes a large transaction that is not published.
+	if timeout := time.Duration(ms) * time.Millisecond; timeout > 0 && version >= 160000 {
+		o.silence = max(2*timeout, minSilence)
 	}
 	if third := time.Duration(ms) * time.Millisecond / 3; third > 0 && third < d {
 		d = third

@@ -24,6 +24,9 @@ import (
 // errStreamEnded says that the server ended the replication of its own accord: it shuts down.
 var errStreamEnded = errors.New("the server ended the replication stream")
 
+// errSilent says that the server is not there any more although the connection stands.
+var errSilent = errors.New("nothing came from the server")
+
 // writeTimeout is how long a status message may take. The server reads them also while it is blocked by a reader that
 // has stopped, so one that takes longer has lost its connection.
 const writeTimeout = 30 * time.Second
@@ -63,6 +66,8 @@ func connectReplication(ctx context.Context, cfg *pgx.ConnConfig) (*replication,
 		r.frame = newFrame(in)
 		return pgproto3.NewFrontend(r.frame, out)
 	}
+	ctx, cancel := context.WithTimeout(ctx, connectPatience)
+	defer cancel()
 	conn, err := pgconn.ConnectConfig(ctx, c)
 	if err != nil {
 		return nil, pg.ConnectFault(c, err)
@@ -182,6 +187,6 @@ func lostConnection(err error) bool {
 		return pg.Retryable(err) || strings.HasPrefix(e.Code, "57P")
 	}
 	var n net.Error
-	return errors.Is(err, errStreamEnded) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
+	return errors.Is(err, errStreamEnded) || errors.Is(err, errSilent) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) ||
 		errors.As(err, &n) || errors.Is(err, net.ErrClosed) || pg.Retryable(err)
 }

@@ -3,6 +3,7 @@ package cdc
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,7 +21,13 @@ type session struct {
 	guards bool // an advisory lock depends on the connection
 }
 
+// connectPatience is how long a server may take to let us in. One that is behind a network that swallows everything never
+// does.
+const connectPatience = 30 * time.Second
+
 func dial(ctx context.Context, cfg *pgx.ConnConfig) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectPatience)
+	defer cancel()
 	cfg = cfg.Copy()
 	unlimited(cfg.RuntimeParams)
 	conn, err := pgx.ConnectConfig(ctx, cfg)
@@ -56,6 +63,17 @@ func (m *session) do(ctx context.Context, f func(*pgx.Conn) error) error {
 		m.conn = conn
 	}
 	return f(m.conn)
+}
+
+// forget closes the connection, so that the next caller makes a new one. One that guards something stays.
+func (m *session) forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.conn != nil && !m.guards {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		m.conn.Close(ctx)
+	}
 }
 
 func (m *session) close(ctx context.Context) {

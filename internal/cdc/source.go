@@ -62,6 +62,7 @@ type Source struct {
 	scratch   *record.Batch // for looking at a message before the batch takes it
 	probe     []byte        // for trying values of composite types
 	retries   backoff
+	silence   time.Duration // after which a server that says nothing is given up; 0: never
 
 	confirm  confirmer
 	timeline atomic.Uint32 // the server's own, for the state file
@@ -174,16 +175,16 @@ func (s *Source) step(ctx context.Context, b *record.Batch) error {
 		}
 		return s.connect(ctx)
 	}
-	var deadline time.Time
-	if s.token != 0 {
-		deadline = s.lastEmpty.Add(keepaliveEvery)
-	}
 	f := s.conn.frame
+	deadline, last := s.patience(f)
 	h, body, whole, err := f.peek(ctx, deadline, xlogHeader+rowHeader)
-	if err != nil {
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return nil
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		if last {
+			return fmt.Errorf("%w for %s, and status messages were not answered", errSilent, s.silence)
 		}
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	if h.kind != 'd' {
@@ -223,6 +224,20 @@ func (s *Source) step(ctx context.Context, b *record.Batch) error {
 	}
 	f.skip(h)
 	return nil
+}
+
+// patience is until when to wait for the next message, and whether the server is given up then. It counts from now: while
+// nobody read, what the server said lay in the socket.
+func (s *Source) patience(f *frame) (deadline time.Time, last bool) {
+	switch {
+	case f.ready():
+		return deadline, false
+	case s.token != 0:
+		return s.lastEmpty.Add(keepaliveEvery), false
+	case s.silence > 0:
+		return time.Now().Add(s.silence), true
+	}
+	return deadline, false
 }
 
 // message handles what is no row. owned tells that p lies in the batch already.

@@ -84,6 +84,7 @@ func TestRefusedRole(t *testing.T) {
 }
 
 func TestWALLevel(t *testing.T) {
+	t.Parallel()
 	c := testkit.Own(t, testkit.Options{Settings: map[string]string{"wal_level": "replica"}})
 	_, err := Open(t.Context(), Options{DSN: pg.DSN(c.DSN("postgres")), Tables: []string{"public.a"}})
 	if fault.ClassOf(err) != fault.Check || !strings.Contains(fmt.Sprint(err), "wal_level is replica") {
@@ -105,6 +106,7 @@ func TestSlotInUse(t *testing.T) {
 
 // TestLostSlot: a slot whose WAL the server has removed cannot go on, and says so.
 func TestLostSlot(t *testing.T) {
+	t.Parallel()
 	c := testkit.Own(t, testkit.Options{Settings: map[string]string{"max_slot_wal_keep_size": "1MB", "max_wal_size": "32MB", "min_wal_size": "32MB"}})
 	dsn := c.Database(t)
 	conn := testkit.Connect(t, dsn)

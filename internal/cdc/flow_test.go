@@ -238,6 +238,7 @@ func (s stuckSink) Write(ctx context.Context, _ *record.Batch, done func(error))
 
 // TestSlowReader: a sink that stops for longer than wal_sender_timeout does not cost the connection.
 func TestSlowReader(t *testing.T) {
+	t.Parallel()
 	c := testkit.Own(t, testkit.Options{Settings: map[string]string{"wal_sender_timeout": "2s"}})
 	dsn := c.Database(t)
 	conn := testkit.Connect(t, dsn)
@@ -276,6 +277,7 @@ func TestSlowReader(t *testing.T) {
 // TestReconnect: a durable slot goes on after the server ended the connection in the middle of a transaction, and after
 // a restart; nothing is missing and nothing comes twice.
 func TestReconnect(t *testing.T) {
+	t.Parallel()
 	c := testkit.Own(t, testkit.Options{})
 	dsn := c.Database(t)
 	conn := testkit.Connect(t, dsn)
@@ -552,6 +554,7 @@ func newBlackHole(t *testing.T, target string) *blackHole {
 
 // TestSilentServer: a connection that carries nothing any more, without being closed, is given up and made anew.
 func TestSilentServer(t *testing.T) {
+	t.Parallel()
 	c := testkit.Own(t, testkit.Options{Settings: map[string]string{"wal_sender_timeout": "2s"}})
 	dsn := c.Database(t)
 	conn := testkit.Connect(t, dsn)

@@ -158,9 +158,23 @@ func (r *replication) finish(ctx context.Context) error {
 			return fmt.Errorf("end the replication: %w", err)
 		}
 		if h.kind == 'Z' || h.kind == 'E' {
+			r.leave()
 			return nil
 		}
 	}
+}
+
+// leave says goodbye and waits until the server has closed the connection: then, and not before, a temporary slot is gone
+// and a durable one is free for the next reader. A server that does not close it in time does so later.
+func (r *replication) leave() {
+	r.mu.Lock()
+	err := r.write([]byte{'X', 0, 0, 0, 4})
+	r.mu.Unlock()
+	conn := r.pg.Conn()
+	if err != nil || conn.SetReadDeadline(time.Now().Add(2*time.Second)) != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, conn)
 }
 
 // drop closes the connection without ceremony.

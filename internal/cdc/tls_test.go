@@ -23,6 +23,7 @@ import (
 // TestTLS reads rows through an encrypted connection, where each row is a TLS record of its own: reading must not wait
 // for every one of them, or twenty thousand would take the better part of a minute.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	cluster := testkit.Own(t, testkit.Options{})
 	certificate(t, cluster.Dir)
 	dsn := cluster.Database(t)

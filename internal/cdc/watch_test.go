@@ -52,6 +52,7 @@ func (freeSink) Write(_ context.Context, _ *record.Batch, done func(error)) erro
 // TestStall: a sink that takes no more is told of after --stall-timeout, with figures, also in the middle of a large
 // transaction; a quiet database is none.
 func TestStall(t *testing.T) {
+	t.Parallel()
 	for name, rows := range map[string]int{"one row": 1, "within a large transaction": 100000} {
 		t.Run(name, func(t *testing.T) {
 			dsn, conn := database(t)
@@ -90,6 +91,7 @@ func TestStall(t *testing.T) {
 
 // TestMaxWALHeld: more WAL held back than --max-wal-held ends the run with the figures.
 func TestMaxWALHeld(t *testing.T) {
+	t.Parallel()
 	dsn, conn := database(t)
 	testkit.Exec(t, conn, `CREATE TABLE a (id int PRIMARY KEY, v text)`)
 	opt := Options{DSN: pg.DSN(dsn), Tables: []string{"public.a"}, Slot: slotFor(conn), Create: true, StateDir: t.TempDir(), MaxWALHeld: 1 << 20}

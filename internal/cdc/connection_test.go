@@ -129,17 +129,17 @@ func TestSilentServer(t *testing.T) {
 		if v := c.Version; (s.silence > 0) != (v >= 16) {
 			t.Errorf("version %d: silence is borne for %s", v, s.silence)
 		}
-		s.silence = 3 * time.Second
+		s.silence = 5 * time.Second
 	})
 	testkit.Exec(t, conn, `INSERT INTO a VALUES (1)`)
 	r.wait(1)
-	time.Sleep(4 * time.Second) // a quiet server that answers is not given up
+	time.Sleep(6 * time.Second) // a quiet server that answers is not given up
 	if n := r.src.Status().Reconnects; n != 0 {
 		t.Errorf("%d reconnects although the server is there", n)
 	}
 	way.closed.Store(true)
 	testkit.Exec(t, conn, `INSERT INTO a VALUES (2)`)
-	time.Sleep(2 * time.Second)
+	time.Sleep(time.Second) // far less than the silence that is borne: the next connection has to find the way open
 	way.closed.Store(false)
 	r.wait(2)
 	if n := r.src.Status().Reconnects; n == 0 {

@@ -32,8 +32,10 @@ conformance: ## load other people's Parquet and CSV files below DIR and compare 
 	@test -n "$(DIR)" || { echo "usage: make conformance DIR=path"; exit 2; }
 	SYNCTL_CONFORMANCE_DIR=$(abspath $(DIR)) go test -count=1 -v -run '^TestConformance$$' ./internal/bulk/parquet ./internal/bulk/csv
 
-bench: ## run the benchmarks of the code
-	go test -run '^$$' -bench . -benchmem ./internal/...
+bench: ## time whole commands against others', then the code (BENCH=Tail for some, SYNCTL_BENCH_ROWS=100000 for a quick look)
+	@scripts/setup bench
+	go test ./cmd/synctl -run '^$$' -bench '$(or $(BENCH),.)' -benchtime 1x -timeout 120m
+	go test ./internal/... -run '^$$' -bench '$(or $(BENCH),.)' -benchmem
 
 lint: ## gofmt, go vet, staticcheck, govulncheck
 	@scripts/lint

@@ -242,17 +242,18 @@ func BenchmarkPublishKinesis(b *testing.B) {
 
 // mixedChanges makes changes of every kind, row by row in random turn, so that a consumer finds no long runs of one kind.
 const mixedChanges = `DO $$
-DECLARE n bigint := 0; top bigint := (SELECT max(id) FROM bench); k double precision;
+DECLARE n bigint := 0; top bigint := (SELECT max(id) FROM bench); k double precision; one bigint;
 BEGIN
   WHILE n < %d LOOP
     k := random();
+    one := 1 + floor(random() * top)::bigint; -- not in the WHERE: random() there would scan the table
     IF k < 0.35 THEN
       top := top + 1;
       INSERT INTO bench VALUES (top, top %% 1000, 'new', 1.5, true, now(), 'a@example.org', 'fresh', '{"n": 1}');
     ELSIF k < 0.85 THEN
-      UPDATE bench SET status = 'paid', amount = amount + 1 WHERE id = 1 + floor(random() * top)::bigint;
+      UPDATE bench SET status = 'paid', amount = amount + 1 WHERE id = one;
     ELSE
-      DELETE FROM bench WHERE id = 1 + floor(random() * top)::bigint;
+      DELETE FROM bench WHERE id = one;
     END IF;
     n := n + 1;
   END LOOP;

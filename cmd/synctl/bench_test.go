@@ -292,7 +292,13 @@ func BenchmarkReplay(b *testing.B) {
 	})
 	b.Run("postgres-inserts", func(b *testing.B) {
 		compare(b, rows, []contestant{{"replay", func(int) usage {
-			return timed(b, nil, synctl, "replay", "--from", inserts, "--to", emptyTarget(b, cluster), "--progress", "none")
+			target := emptyTarget(b, cluster)
+			u := timed(b, nil, synctl, "replay", "--from", inserts, "--to", target, "--progress", "none")
+			var n int
+			if err := testkit.Connect(b, target).QueryRow(context.Background(), "SELECT count(*) FROM bench").Scan(&n); err != nil || n != rows {
+				b.Fatalf("%d rows arrived of %d, %v", n, rows, err)
+			}
+			return u
 		}}})
 	})
 	b.Run("postgres-mixed", func(b *testing.B) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -85,6 +86,9 @@ remembers the run: one that is complete says so and exits 0, one that was killed
 func runBulkLoad(ctx context.Context, r *cli.Run, o *bulkLoadOptions, output *cli.Output) error {
 	if err := o.finish(r); err != nil {
 		return err
+	}
+	if r.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // garbage may be half of what the queue and the readers hold, not as much again
 	}
 	src, err := openDataSet(ctx, r, o)
 	if err != nil {

@@ -62,15 +62,15 @@ const (
 func newQueue(limit int64, workers int) *queue {
 	// Every reader fills one and every writer sends one; as many again may wait.
 	unit := min(max(limit/int64(2*workers), smallestChunk), largestChunk)
-	limit = max(limit, unit)
-	n := limit / unit
+	limit = max(limit, unit+unit/8)
+	n := limit/unit + 1
 	return &queue{ready: make(chan *chunk, n), bytes: semaphore.NewWeighted(limit), limit: limit, unit: int(unit)}
 }
 
 // get waits for the bytes of an empty chunk.
 func (q *queue) get(ctx context.Context) (*chunk, error) {
 	c := &chunk{}
-	if err := q.take(ctx, c, int64(q.unit)); err != nil {
+	if err := q.take(ctx, c, int64(q.most())); err != nil {
 		return nil, err
 	}
 	q.mu.Lock()
@@ -109,7 +109,7 @@ func (q *queue) most() int { return q.unit + q.unit/8 }
 // large makes a chunk of a row that outgrew its own; row is the chunk's from then on.
 func (q *queue) large(ctx context.Context, row []byte) (*chunk, error) {
 	c := &chunk{buf: row}
-	return c, q.take(ctx, c, max(int64(len(row)), int64(q.unit)))
+	return c, q.take(ctx, c, max(int64(cap(row)), int64(q.most())))
 }
 
 // send hands c to a writer.

@@ -131,6 +131,9 @@ type wideNode struct {
 	words func(i int, w *[4]uint64) (neg bool)
 	scale int
 	t     *Type
+	// Here and not in append, where they would escape to the heap for every value.
+	w [4]uint64
+	b [80]byte
 }
 
 func (n *wideNode) bind(a arrow.Array) {
@@ -191,10 +194,9 @@ func magnitude256(v decimal256.Num, w *[4]uint64) bool {
 }
 
 func (n *wideNode) append(dst []byte, i int) ([]byte, error) {
-	var w [4]uint64
-	var b [80]byte
-	neg := n.words(i, &w)
-	digits := appendWide(b[:0], w[:])
+	n.w = [4]uint64{}
+	neg := n.words(i, &n.w)
+	digits := appendWide(n.b[:0], n.w[:])
 	if n.t.Kind == Numeric {
 		return appendNumeric(dst, neg, digits, n.scale, n.t)
 	}

@@ -105,7 +105,8 @@ func runBulkLoad(ctx context.Context, r *cli.Run, o *bulkLoadOptions, output *cl
 	}
 	stop, err := r.Report(func() cli.Snapshot {
 		p := job.Progress()
-		return cli.Snapshot{Records: p.Copied, Bytes: p.CopiedBytes, Total: p.Total, InFlight: max(p.Read-p.Copied-p.Rejected, 0), DeadLetters: p.Rejected, Ready: true}
+		return cli.Snapshot{Records: p.Copied, Bytes: p.CopiedBytes, Total: p.Total, InFlight: max(p.Read-p.Copied-p.Rejected, 0), DeadLetters: p.Rejected,
+			Retries: p.Trouble.Retries, Throttled: p.Trouble.Throttled, Ready: true}
 	})
 	if err != nil {
 		return err
@@ -212,6 +213,9 @@ func writeLoadSummary(w io.Writer, s *bulk.Summary) error {
 	}
 	if s.NULs > 0 {
 		rows = append(rows, []string{"NUL characters", cli.FormatCount(s.NULs)})
+	}
+	if t := s.Trouble; t != nil && t.Retries > 0 {
+		rows = append(rows, []string{"retries", fmt.Sprintf("%d, of them %d for an exhausted quota", t.Retries, t.Throttled)})
 	}
 	if s.AfterSQL != nil {
 		rows = append(rows, []string{"after transform", cli.FormatCount(*s.AfterSQL)})

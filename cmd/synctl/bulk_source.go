@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"synctl/internal/bulk"
+	"synctl/internal/bulk/bigquery"
 	"synctl/internal/bulk/csv"
 	"synctl/internal/bulk/ndjson"
 	"synctl/internal/bulk/parquet"
@@ -36,6 +37,8 @@ func openDataSet(ctx context.Context, r *cli.Run, o *bulkLoadOptions) (bulk.Sour
 	switch {
 	case kind == "parquet":
 		return parquet.Open(rest, parquet.Options{Filter: o.filter})
+	case kind == "bigquery":
+		return bigquery.Open(ctx, o.from, bigquery.Options{Filter: o.filter, Streams: o.load.Readers, Log: r.Log})
 	case kind == "csv":
 		return openCSV(ctx, rest, o)
 	case kind == "ndjson":

@@ -101,6 +101,7 @@ type Summary struct {
 	TextReason  string        `json:"copy_format_reason,omitempty"`
 	Logged      bool          `json:"staging_logged"`
 	QueuePeak   int64         `json:"queue_peak_bytes"`
+	Trouble     *Trouble      `json:"source_trouble,omitempty"`
 	Readers     []ReaderStats `json:"readers,omitempty"`
 	Writers     []WriterStats `json:"writers,omitempty"`
 }
@@ -109,6 +110,7 @@ type Summary struct {
 type Progress struct {
 	Read, Copied, CopiedBytes, Rejected int64
 	Total                               int64 // rows expected; 0: unknown
+	Trouble                             Trouble
 }
 
 // Progress can be called at any time, from any goroutine.
@@ -116,6 +118,9 @@ func (l *Load) Progress() Progress {
 	p := Progress{Read: l.count.read.Load(), Copied: l.count.copied.Load(), CopiedBytes: l.count.copiedBytes.Load(), Rejected: l.count.rejected.Load()}
 	if n := l.source.Size().Rows; n > 0 {
 		p.Total = n
+	}
+	if t, ok := l.source.(troubled); ok {
+		p.Trouble = t.Trouble()
 	}
 	return p
 }
@@ -295,6 +300,10 @@ func (l *Load) move(ctx context.Context, sum *Summary) error {
 	}
 	sum.Filtered, sum.Rejected = l.count.filtered.Load(), l.count.rejected.Load()
 	sum.QueuePeak = l.queue.peak.Load()
+	if t, ok := l.source.(troubled); ok {
+		trouble := t.Trouble()
+		sum.Trouble = &trouble
+	}
 	if sum.Rejected > 0 {
 		sum.DeadLetter = l.o.DeadLetter
 	}

@@ -77,3 +77,13 @@ type Batch struct {
 	// Detach makes the batch safe to keep until release is called, however often Next is called meanwhile.
 	Detach func() (release func())
 }
+
+// Trouble is how a source's server holds us up.
+type Trouble struct {
+	Retries         int64 `json:"retries"`
+	Throttled       int64 `json:"throttled"`        // times that a quota was exhausted
+	ThrottlePercent int   `json:"throttle_percent"` // as last told
+}
+
+// troubled is a source whose server can hold us up.
+type troubled interface{ Trouble() Trouble }

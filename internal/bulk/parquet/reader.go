@@ -28,9 +28,10 @@ type reader struct {
 	path    string
 	batch   int64
 	records pqarrow.RecordReader
-	at      []int // per wanted column, where it is in what is read
-	row     int64 // number of the next row in the file
-	left    int64 // rows of the group not read yet
+	at      []int          // per wanted column, where it is in what is read
+	placed  map[string]int // per column that the filter compares, where it is
+	row     int64          // number of the next row in the file
+	left    int64          // rows of the group not read yet
 }
 
 // Next implements bulk.Reader.
@@ -85,7 +86,10 @@ func (r *reader) open(ctx context.Context, p part) error {
 		return err
 	}
 	r.at = at[:filterAt]
-	r.source.filter.place(names, at)
+	r.placed = map[string]int{}
+	for i, name := range names {
+		r.placed[name] = at[i]
+	}
 	r.part, r.row, r.left = p, p.first, p.rows
 	return nil
 }
@@ -125,7 +129,7 @@ func (r *reader) read() (*bulk.Batch, error) {
 	if n > r.left {
 		return nil, fmt.Errorf("row group %d has more rows than its footer says", r.part.group)
 	}
-	keep, err := r.source.filter.keep(rb)
+	keep, err := r.source.filter.keep(rb, r.placed)
 	if err != nil {
 		return nil, err
 	}

@@ -20,61 +20,71 @@ type parser struct {
 
 var (
 	errOpenQuote = errors.New("a quote is opened and never closed")
+	errBehind    = errors.New("there is text between a closing quote and the next delimiter; a quote inside of a quoted value is written twice")
 	errCR        = errors.New("a carriage return stands outside of quotes")
 )
 
-// record takes the record at the start of b apart and gives the bytes it took, its line end included. Values point into b, where quoted
-// ones were moved together; they are valid until the next call. After an error the rest of the record is still skipped.
+// record takes the record at the start of b apart and gives the bytes it took, its line end included. Values point into b,
+// where quoted ones were moved together; they are valid until the next call. After an error the rest of the record is still skipped.
 func (p *parser) record(b []byte) (fields []field, n int, err error) {
 	p.fields, p.newlines = p.fields[:0], 0
-	for i := 0; ; {
-		start := i
-		for i < len(b) && b[i] != p.delimiter && b[i] != '\n' && b[i] != '"' {
-			i++
-		}
-		f := field{data: b[start:i]}
+	for i := 0; ; i++ {
+		var f field
+		var problem error
 		if i < len(b) && b[i] == '"' {
-			var closed bool
-			f, i, closed = p.quoted(b, start, i)
-			if !closed {
-				err = errOpenQuote
+			f, i, problem = p.quoted(b, i)
+		} else {
+			start := i
+			for i < len(b) && b[i] != p.delimiter && b[i] != '\n' {
+				i++
+			}
+			f.data = b[start:i]
+			if (i == len(b) || b[i] == '\n') && len(f.data) > 0 && f.data[len(f.data)-1] == '\r' {
+				f.data = f.data[:len(f.data)-1] // of the line end
+			}
+			if bytes.IndexByte(f.data, '\r') >= 0 {
+				problem = errCR
 			}
 		}
-		last := i >= len(b) || b[i] == '\n'
-		if last && i <= len(b) && len(f.data) > 0 && f.data[len(f.data)-1] == '\r' && b[i-1] == '\r' {
-			f.data = f.data[:len(f.data)-1] // of the line end
-		}
-		if !f.quoted && bytes.IndexByte(f.data, '\r') >= 0 && err == nil {
-			err = errCR
+		if err == nil {
+			err = problem
 		}
 		p.fields = append(p.fields, f)
-		if last {
+		if i >= len(b) || b[i] == '\n' {
 			return p.fields, min(i+1, len(b)), err
 		}
-		i++
 	}
 }
 
-// quoted reads a value that has quotes, from start, with the first quote at i, moving it together in place.
-func (p *parser) quoted(b []byte, start, i int) (f field, end int, closed bool) {
-	to := i
-	open := false
-	for ; i < len(b); i++ {
-		c := b[i]
-		switch {
-		case c == '"' && open && i+1 < len(b) && b[i+1] == '"':
-			i++
-		case c == '"':
-			open = !open
-			continue
-		case !open && (c == p.delimiter || c == '\n'):
-			return field{data: b[start:to], quoted: true}, i, true
+// quoted reads the value whose opening quote is at i, moving it together in place.
+func (p *parser) quoted(b []byte, i int) (f field, end int, err error) {
+	i++
+	start, to := i, i
+	for {
+		q := bytes.IndexByte(b[i:], '"')
+		if q < 0 {
+			p.newlines += bytes.Count(b[i:], []byte{'\n'})
+			return field{data: b[start:to], quoted: true}, len(b), errOpenQuote
 		}
-		if c == '\n' {
-			p.newlines++
+		p.newlines += bytes.Count(b[i:i+q], []byte{'\n'})
+		if to != i {
+			copy(b[to:], b[i:i+q])
 		}
-		b[to] = c
+		to += q
+		i += q + 1
+		if i == len(b) || b[i] != '"' {
+			break
+		}
+		b[to] = '"'
 		to++
+		i++
 	}
-	return field{data: b[start:to], quoted: true}, i, !open
+	behind := i
+	for i < len(b) && b[i] != p.delimiter && b[i] != '\n' {
+		i++
+	}
+	if rest := b[behind:i]; len(rest) > 0 && !(string(rest) == "\r" && (i == len(b) || b[i] == '\n')) {
+		err = errBehind
+	}
+	return field{data: b[start:to], quoted: true}, i, err
 }

@@ -62,7 +62,7 @@ func Open(ctx context.Context, glob string, o Options) (*Source, error) {
 func (s *Source) readHeaders(ctx context.Context) error {
 	if s.o.NoHeader {
 		s.names = s.o.Names
-		s.set = lines.NewSet(s.files, nil, '"')
+		s.set = lines.NewSet(s.files, nil, s.format())
 		return nil
 	}
 	for _, f := range s.files {
@@ -77,12 +77,14 @@ func (s *Source) readHeaders(ctx context.Context) error {
 				f, strings.Join(names, ", "), s.files[0], strings.Join(s.names, ", "))
 		}
 	}
-	s.set = lines.NewSet(s.files, nil, '"')
+	s.set = lines.NewSet(s.files, nil, s.format())
 	return nil
 }
 
+func (s *Source) format() lines.Format { return lines.Format{Quote: '"', Delimiter: s.o.Delimiter} }
+
 func (s *Source) header(ctx context.Context, path string) ([]string, error) {
-	set := lines.NewSet([]string{path}, nil, '"')
+	set := lines.NewSet([]string{path}, nil, s.format())
 	defer set.Close()
 	b, err := set.Peek(ctx)
 	if errors.Is(err, io.EOF) {

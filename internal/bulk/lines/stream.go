@@ -24,6 +24,12 @@ const (
 	longestRecord = 1 << 30
 )
 
+// Format says where records end: at every line end that is not inside of a quoted value.
+type Format struct {
+	Quote     byte // 0: no value is quoted, a record is a line
+	Delimiter byte // between values: a quote behind it opens
+}
+
 // Block is some whole records, with their line ends.
 type Block struct {
 	Name  string // of the file
@@ -39,7 +45,7 @@ type stream struct {
 	name    string
 	in      io.Reader
 	closers []io.Closer
-	quote   byte // 0: a record is a line
+	format  Format
 
 	rest   []byte // read, behind the last whole record
 	record int64  // number of the next record
@@ -49,8 +55,8 @@ type stream struct {
 }
 
 // openStream opens a file, decompressed by its ending, without its byte-order mark.
-func openStream(name string, in io.Reader, quote byte) (*stream, error) {
-	s := &stream{name: name, in: in, quote: quote, record: 1, line: 1}
+func openStream(name string, in io.Reader, format Format) (*stream, error) {
+	s := &stream{name: name, in: in, format: format, record: 1, line: 1}
 	if in == nil {
 		f, err := os.Open(name)
 		if err != nil {
@@ -159,40 +165,65 @@ func (s *stream) fill(ctx context.Context, b *Block, want int) error {
 
 // wholeRecords finds where the last whole record of data ends. At the end of the input the last record needs no line end.
 func (s *stream) wholeRecords(data []byte) (end, count, lines int) {
-	if s.quote == 0 || bytes.IndexByte(data, s.quote) < 0 {
+	if s.format.Quote == 0 || bytes.IndexByte(data, s.format.Quote) < 0 {
 		count = bytes.Count(data, []byte{'\n'})
-		end, lines = bytes.LastIndexByte(data, '\n')+1, count
+		end = bytes.LastIndexByte(data, '\n') + 1
 	} else {
-		open, seen := false, 0
-		for at := 0; ; {
-			i := bytes.IndexByte(data[at:], '\n')
-			if i < 0 {
-				break
-			}
-			seen++
-			if bytes.Count(data[at:at+i], []byte{s.quote})%2 == 1 {
-				open = !open
-			}
-			at += i + 1
-			if !open {
-				end, lines = at, seen
-				count++
-			}
-		}
+		end, count = s.quotedRecords(data)
 	}
 	if s.ended && end < len(data) {
-		lines += bytes.Count(data[end:], []byte{'\n'})
 		end = len(data)
 		count++
 	}
-	return end, count, lines
+	return end, count, bytes.Count(data[:end], []byte{'\n'})
+}
+
+// quotedRecords is wholeRecords for data with quotes in it. One opens only at the beginning of a value; anywhere else it is
+// a character like others.
+func (s *stream) quotedRecords(data []byte) (end, count int) {
+	for pos := 0; ; {
+		q := bytes.IndexByte(data[pos:], s.format.Quote)
+		outside := data[pos:]
+		if q >= 0 {
+			outside = data[pos : pos+q]
+		}
+		if i := bytes.LastIndexByte(outside, '\n'); i >= 0 {
+			count += bytes.Count(outside, []byte{'\n'})
+			end = pos + i + 1
+		}
+		if q < 0 {
+			return end, count
+		}
+		pos += q + 1
+		if pos > 1 && data[pos-2] != s.format.Delimiter && data[pos-2] != '\n' {
+			continue
+		}
+		if pos = s.closing(data, pos); pos < 0 {
+			return end, count
+		}
+	}
+}
+
+// closing gives the place behind the quote that closes what was opened before pos; -1 when it is not in data.
+func (s *stream) closing(data []byte, pos int) int {
+	for {
+		q := bytes.IndexByte(data[pos:], s.format.Quote)
+		if q < 0 {
+			return -1
+		}
+		pos += q + 1
+		if pos == len(data) || data[pos] != s.format.Quote {
+			return pos
+		}
+		pos++
+	}
 }
 
 // Set is the files of a data set, read by several readers at once: each has a file of its own as long as there are
 // enough, then they share those that are left.
 type Set struct {
-	quote byte
-	stdin io.Reader
+	format Format
+	stdin  io.Reader
 
 	mu    sync.Mutex
 	files []string
@@ -201,8 +232,8 @@ type Set struct {
 }
 
 // NewSet makes a set of files; with in given it is that one stream instead, and files its name.
-func NewSet(files []string, in io.Reader, quote byte) *Set {
-	return &Set{quote: quote, stdin: in, files: append([]string(nil), files...)}
+func NewSet(files []string, in io.Reader, format Format) *Set {
+	return &Set{format: format, stdin: in, files: append([]string(nil), files...)}
 }
 
 // Peek opens the first file and gives its first block, which the first reader gets again. io.EOF: it is empty.
@@ -223,7 +254,7 @@ func (s *Set) Peek(ctx context.Context) (*Block, error) {
 func (s *Set) openNext() (*stream, error) {
 	name := s.files[0]
 	s.files = s.files[1:]
-	st, err := openStream(name, s.stdin, s.quote)
+	st, err := openStream(name, s.stdin, s.format)
 	if err != nil {
 		return nil, err
 	}

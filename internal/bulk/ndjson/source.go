@@ -44,7 +44,7 @@ func Open(ctx context.Context, glob string, in io.Reader, columns []string) (*So
 	} else {
 		s.name = "-"
 	}
-	s.set = lines.NewSet(files, in, 0)
+	s.set = lines.NewSet(files, in, lines.Format{})
 	b, err := s.set.Peek(ctx)
 	if errors.Is(err, io.EOF) {
 		return nil, fault.New(fault.Failed, "The columns are known from the first lines; an empty input has none.", "%s is empty", s.name)

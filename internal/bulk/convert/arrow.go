@@ -33,6 +33,11 @@ func appendField(dst []byte, n node, i int) ([]byte, error) {
 	if n.null(i) {
 		return append(dst, 0xff, 0xff, 0xff, 0xff), nil
 	}
+	return appendValue(dst, n, i)
+}
+
+// appendValue writes the length and payload of a value that is not null.
+func appendValue(dst []byte, n node, i int) ([]byte, error) {
 	mark := len(dst)
 	dst, err := n.append(append(dst, 0, 0, 0, 0), i)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
 // Format is the form in which rows are sent.
@@ -85,13 +86,14 @@ type Encoder struct {
 	env   env
 	nodes []node        // by input; nil for cells
 	arrs  []arrow.Array // by input, of the bound batch
+	nulls []bool        // by input, whether the bound batch has any
 	probe []byte
 	out   []byte
 }
 
 // NewEncoder makes an encoder. Every input has to go into the plan's format.
 func (p *Plan) NewEncoder() *Encoder {
-	e := &Encoder{plan: p, nodes: make([]node, len(p.Inputs)), arrs: make([]arrow.Array, len(p.Inputs))}
+	e := &Encoder{plan: p, nodes: make([]node, len(p.Inputs)), arrs: make([]arrow.Array, len(p.Inputs)), nulls: make([]bool, len(p.Inputs))}
 	e.env.nul = p.NUL
 	b := builder{e: &e.env}
 	for i, in := range p.Inputs {
@@ -111,6 +113,8 @@ func (e *Encoder) Bind(rb arrow.RecordBatch) {
 		e.arrs[i] = rb.Column(in.Index)
 		if e.nodes[i] != nil {
 			e.nodes[i].bind(e.arrs[i])
+			_, dictionary := e.arrs[i].(*array.Dictionary) // its values can be null, too
+			e.nulls[i] = dictionary || e.arrs[i].NullN() != 0 || e.arrs[i].DataType().ID() == arrow.NULL
 		}
 	}
 }
@@ -123,11 +127,15 @@ func (e *Encoder) AppendRow(dst []byte, i int) ([]byte, error) {
 	start := len(dst)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(e.nodes)))
 	for k, n := range e.nodes {
-		if e.plan.Inputs[k].Target.NotNull && n.null(i) {
-			return dst[:start], e.nullError(k)
+		if e.nulls[k] && n.null(i) {
+			if e.plan.Inputs[k].Target.NotNull {
+				return dst[:start], e.nullError(k)
+			}
+			dst = append(dst, 0xff, 0xff, 0xff, 0xff)
+			continue
 		}
 		var err error
-		if dst, err = appendField(dst, n, i); err != nil {
+		if dst, err = appendValue(dst, n, i); err != nil {
 			return dst[:start], &ValueError{Column: e.plan.Inputs[k].Target.Name, Err: err}
 		}
 	}

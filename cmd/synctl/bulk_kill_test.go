@@ -147,6 +147,12 @@ func TestBulkLoadInterruptedAndExclusive(t *testing.T) {
 	if out, err := third.CombinedOutput(); exitCode(err) != 4 || !strings.Contains(string(out), "no staging table of public.numbers that synctl made") {
 		t.Errorf("load over somebody's table: %v %s, want exit 4", err, out)
 	}
+	if code, out := status(t, bin, dsn, "third"); code != 1 || !strings.Contains(out, "failed") || !strings.Contains(out, "synctl made") {
+		t.Errorf("status %d %s, want failed, with the reason", code, out)
+	}
+	if got := answer(t, conn, "SELECT to_regclass('numbers_staging') IS NOT NULL"); got != "true" {
+		t.Errorf("somebody's table is gone")
+	}
 }
 
 // The server restarted in the middle: a clear error, exit 3, then the same command works.

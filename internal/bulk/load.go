@@ -72,6 +72,7 @@ type Load struct {
 	format  convert.Format
 	rejects *rejects
 	why     string // why the load goes as text
+	created bool   // the staging table is ours to drop
 }
 
 // New prepares a load; Run or Plan carries it out. src stays the caller's to close.
@@ -125,7 +126,7 @@ func (l *Load) Progress() Progress {
 	return p
 }
 
-// open connects and checks everything that can be checked without changing anything.
+// open connects and looks the live table up.
 func (l *Load) open(ctx context.Context) (err error) {
 	if l.conn, err = pg.Connect(ctx, l.o.To, "synctl bulk load"); err != nil {
 		return err
@@ -135,10 +136,16 @@ func (l *Load) open(ctx context.Context) (err error) {
 	if l.live, err = lookUpTarget(ctx, l.conn, l.o.Table); err != nil {
 		return err
 	}
-	var filled []*targetColumn
+	l.staging, err = newStaging(&l.o, l.live)
+	return err
+}
+
+// agree holds the source against the table, before a row is read, and finds the form in which rows are sent. It tells
+// whether an earlier load's staging table is in the way.
+func (l *Load) agree(ctx context.Context) (leftover bool, err error) {
 	m := mapping{columns: l.o.Columns, rename: l.o.Rename, narrowing: l.o.AllowNarrowing}
-	if l.inputs, l.columns, filled, err = contract(l.source.Fields(), l.live, m); err != nil {
-		return err
+	if l.inputs, l.columns, l.staging.filled, err = contract(l.source.Fields(), l.live, m); err != nil {
+		return false, err
 	}
 	l.format = l.o.CopyFormat
 	if l.format == convert.TextFormat {
@@ -150,8 +157,7 @@ func (l *Load) open(ctx context.Context) (err error) {
 			l.why = fmt.Sprintf("column %q is of type %s, whose binary form is not known here", in.Target.Name, in.Target.Type.Name)
 		}
 	}
-	l.staging, err = newStaging(&l.o, l.live, filled)
-	return err
+	return l.staging.leftover(ctx, l.conn)
 }
 
 func (l *Load) close() {
@@ -171,24 +177,17 @@ func (l *Load) Run(ctx context.Context) (*Summary, error) {
 	if err := lockTable(ctx, l.conn, l.live); err != nil {
 		return nil, err
 	}
-	sum := &Summary{Table: l.live.String(), Staging: l.staging.String(), Source: l.source.Name(), RunID: l.o.RunID,
-		Format: l.format.String(), TextReason: l.why, Logged: l.o.Logged}
+	sum := &Summary{Table: l.live.String(), Staging: l.staging.String(), Source: l.source.Name(), RunID: l.o.RunID, Logged: l.o.Logged}
 	if l.o.RunID != "" {
 		done, err := l.resume(ctx, sum)
 		if done || err != nil {
 			return sum, err
 		}
-	}
-	old, err := l.staging.leftover(ctx, l.conn)
-	if err != nil {
-		return nil, err
-	}
-	if l.o.DeadLetter != "" {
-		if l.rejects, err = openRejects(l.o.DeadLetter, l.live.schema, l.live.name); err != nil {
+		if err := beginRun(ctx, l.conn, l.o.RunID, l.staging, l.source.Name()); err != nil {
 			return nil, err
 		}
 	}
-	if err := l.load(ctx, sum, old); err != nil {
+	if err := l.load(ctx, sum); err != nil {
 		return nil, l.fail(ctx, sum, err)
 	}
 	if l.rejects != nil {
@@ -207,10 +206,15 @@ func (l *Load) rejectedFault(sum *Summary) error {
 		"loaded, but %d rows did not fit and are in %s", sum.Rejected, sum.DeadLetter)
 }
 
-// load does the work whose failure has to be cleaned up after.
-func (l *Load) load(ctx context.Context, sum *Summary, old bool) error {
-	if l.o.RunID != "" {
-		if err := beginRun(ctx, l.conn, l.o.RunID, l.staging, l.source.Name()); err != nil {
+// load does the work whose failure has to be cleaned up after and remembered.
+func (l *Load) load(ctx context.Context, sum *Summary) error {
+	old, err := l.agree(ctx)
+	if err != nil {
+		return err
+	}
+	sum.Format, sum.TextReason = l.format.String(), l.why
+	if l.o.DeadLetter != "" {
+		if l.rejects, err = openRejects(l.o.DeadLetter, l.live.schema, l.live.name); err != nil {
 			return err
 		}
 	}
@@ -220,6 +224,7 @@ func (l *Load) load(ctx context.Context, sum *Summary, old bool) error {
 	if err := l.staging.create(ctx, l.conn, old); err != nil {
 		return err
 	}
+	l.created = true
 	began := time.Now()
 	if err := l.move(ctx, sum); err != nil {
 		return err
@@ -410,10 +415,14 @@ func (l *Load) fail(ctx context.Context, sum *Summary, cause error) error {
 		defer fresh.Close(clean)
 		conn = fresh
 	}
-	if l.o.KeepStaging {
+	switch {
+	case !l.created: // what is there is not ours, or an earlier load's, which may be complete
+	case l.o.KeepStaging:
 		l.o.Log.Info("keeping the staging table of the failed load", "table", l.staging.String())
-	} else if err := l.staging.drop(clean, conn); err != nil {
-		l.o.Log.Warn("the staging table could not be removed; the next load of this table removes it", "table", l.staging.String(), "error", err)
+	default:
+		if err := l.staging.drop(clean, conn); err != nil {
+			l.o.Log.Warn("the staging table could not be removed; the next load of this table removes it", "table", l.staging.String(), "error", err)
+		}
 	}
 	if l.o.RunID != "" {
 		if err := endRun(clean, conn, l.o.RunID, sum, int(fault.ClassOf(cause)), cause); err != nil {

@@ -54,8 +54,8 @@ type staging struct {
 func (s *staging) ident() string  { return pg.Ident(s.schema, s.name) }
 func (s *staging) String() string { return s.schema + "." + s.name }
 
-func newStaging(o *Options, live *target, filled []*targetColumn) (*staging, error) {
-	s := &staging{schema: live.schema, name: live.name + "_staging", logged: o.Logged, live: live, run: o.RunID, filled: filled}
+func newStaging(o *Options, live *target) (*staging, error) {
+	s := &staging{schema: live.schema, name: live.name + "_staging", logged: o.Logged, live: live, run: o.RunID}
 	if o.Staging != "" {
 		parts, err := splitTable(o.Staging)
 		if err != nil {

@@ -54,7 +54,7 @@ func (l *Load) Plan(ctx context.Context) (*Plan, error) {
 	if err := l.open(ctx); err != nil {
 		return nil, err
 	}
-	old, err := l.staging.leftover(ctx, l.conn)
+	old, err := l.agree(ctx)
 	if err != nil {
 		return nil, err
 	}

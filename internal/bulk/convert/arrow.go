@@ -201,6 +201,11 @@ func magnitude256(v decimal256.Num, w *[4]uint64) bool {
 func (n *wideNode) append(dst []byte, i int) ([]byte, error) {
 	n.w = [4]uint64{}
 	neg := n.words(i, &n.w)
+	if n.t.Kind == Numeric && n.w[1]|n.w[2]|n.w[3] == 0 {
+		if dst, ok := appendSmall(dst, neg, n.w[0], n.scale, n.t); ok {
+			return dst, nil
+		}
+	}
 	digits := appendWide(n.b[:0], n.w[:])
 	if n.t.Kind == Numeric {
 		return appendNumeric(dst, neg, digits, n.scale, n.t)

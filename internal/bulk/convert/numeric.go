@@ -77,6 +77,46 @@ func appendNumeric(dst []byte, neg bool, digits []byte, scale int, t *Type) ([]b
 	return dst, nil
 }
 
+// pow10 are the powers of ten that a uint64 holds.
+var pow10 = [...]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19}
+
+// appendSmall is appendNumeric for v × 10^-scale without the way over text, as most numbers are; ok is false when it
+// does not know whether the number fits.
+func appendSmall(dst []byte, neg bool, v uint64, scale int, t *Type) (_ []byte, ok bool) {
+	shown := scale
+	if t.Precision > 0 {
+		whole := t.Precision - t.Scale + scale // digits of v that the type has room for
+		if scale > t.Scale || whole < 1 || (whole < len(pow10) && v >= pow10[whole]) {
+			return dst, false
+		}
+		shown = t.Scale
+	}
+	pad := (4 - scale&3) & 3 // the last group of four has to end at the scale's place
+	if scale < 0 || scale > 36 || v > 1<<50 {
+		return dst, false
+	}
+	var groups [6]uint16 // least first; 2^50 × 1000 has 19 digits
+	n, skip := 0, 0
+	for v *= pow10[pad]; v > 0; v /= 10000 {
+		groups[n] = uint16(v % 10000)
+		if groups[n] == 0 && n == skip {
+			skip++ // zeros at the end are not stored
+		}
+		n++
+	}
+	head := len(dst)
+	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0)
+	for i := n - 1; i >= skip; i-- {
+		dst = binary.BigEndian.AppendUint16(dst, groups[i])
+	}
+	weight := n - 1 - (scale+pad)/4
+	if n == 0 {
+		weight, skip, neg = 0, 0, false
+	}
+	putNumericHead(dst[head:], n-skip, weight, neg, shown)
+	return dst, true
+}
+
 func putNumericHead(b []byte, groups, weight int, neg bool, shown int) {
 	sign := uint16(numericPositive)
 	if neg {

@@ -206,6 +206,9 @@ func appendInt(dst []byte, v int64, t *Type) ([]byte, error) {
 		if v < 0 {
 			u = -u
 		}
+		if dst, ok := appendSmall(dst, v < 0, u, 0, t); ok {
+			return dst, nil
+		}
 		return appendNumeric(dst, v < 0, appendUint(b[:0], u, 0), 0, t)
 	}
 	return dst, fmt.Errorf("value %d does not fit %s", v, t.Name)

@@ -53,6 +53,9 @@ var kinds = []column{
 		`[{"start":"2026-01-01T00:00:00Z","end":null},{"start":"2026-01-01T00:00:00Z","end":"2026-01-02T00:00:00Z"}]`,
 		`["[\"2026-01-01 00:00:00+00\",)", "[\"2026-01-01 00:00:00+00\",\"2026-01-02 00:00:00+00\")"]`},
 	{"array", arrow.ListOfNonNullable(arrow.PrimitiveTypes.Int64), "bigint[]", `[[1,2],[]]`, `[[1,2], []]`},
+	{"nested", arrow.StructOf(arrow.Field{Name: "j", Type: arrow.BinaryTypes.String, Nullable: true, Metadata: arrow.MetadataFrom(map[string]string{"ARROW:extension:name": "google:sqlType:json"})},
+		arrow.Field{Name: "s", Type: arrow.BinaryTypes.String, Nullable: true}, arrow.Field{Name: "b", Type: arrow.BinaryTypes.Binary, Nullable: true}), "jsonb",
+		`[{"j":"{\"n\":1.10}","s":"{}","b":"AP8="},{"j":null,"s":null,"b":null}]`, `[{"b": "\\x00ff", "j": {"n": 1.10}, "s": "{}"}, {"b": null, "j": null, "s": null}]`},
 	{"structs", arrow.ListOfNonNullable(arrow.StructOf(arrow.Field{Name: "n", Type: &arrow.Decimal128Type{Precision: 38, Scale: 9}, Nullable: true})), "jsonb", `[[{"n":"0.000000001"}],[]]`, `[[{"n": 0.000000001}], []]`},
 }
 
@@ -169,7 +172,11 @@ func TestTroubleLosesAndDoublesNothing(t *testing.T) {
 			dsn := testkit.Shared(t).Database(t)
 			conn := testkit.Connect(t, dsn)
 			testkit.Exec(t, conn, "CREATE TABLE numbers (id bigint NOT NULL, note text, day date)")
-			sum, err := load(t, s, "numbers", Options{Streams: 3, Idle: 300 * time.Millisecond, Backoff: time.Millisecond}, bulk.Options{To: pg.DSN(dsn), Table: "numbers", Readers: 3})
+			idle := time.Minute
+			if c.name == "dawdling" {
+				idle = 300 * time.Millisecond
+			}
+			sum, err := load(t, s, "numbers", Options{Streams: 3, Idle: idle, Backoff: time.Millisecond}, bulk.Options{To: pg.DSN(dsn), Table: "numbers", Readers: 3})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -59,6 +59,7 @@ func (r *reader) Next(ctx context.Context) (*bulk.Batch, error) {
 		}
 		r.idle.Reset(r.source.o.Idle)
 		resp, err := r.rpc.Recv()
+		r.idle.Stop() // it is our own time that passes until the next call
 		switch {
 		case errors.Is(err, io.EOF):
 			r.leave()

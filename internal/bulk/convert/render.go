@@ -31,7 +31,7 @@ func AppendJSON(dst []byte, a arrow.Array, i int) ([]byte, error) {
 			if k > start {
 				dst = append(dst, ',')
 			}
-			dst, err = AppendJSON(dst, a.ListValues(), int(k))
+			dst, err = appendJSONField(dst, elemOf(a), a.ListValues(), int(k))
 		}
 		return append(dst, ']'), err
 	case *array.Struct:
@@ -43,11 +43,27 @@ func AppendJSON(dst []byte, a arrow.Array, i int) ([]byte, error) {
 				dst = append(dst, ',')
 			}
 			dst = append(record.AppendString(dst, dt.Field(k).Name), ':')
-			dst, err = AppendJSON(dst, a.Field(k), i)
+			dst, err = appendJSONField(dst, dt.Field(k), a.Field(k), i)
 		}
 		return append(dst, '}'), err
 	}
 	return appendJSONScalar(dst, a, i)
+}
+
+// appendJSONField writes a field of something nested. Strings that are JSON by their field's annotation, as BigQuery sends
+// them, are embedded.
+func appendJSONField(dst []byte, f arrow.Field, a arrow.Array, i int) ([]byte, error) {
+	if name, ok := f.Metadata.GetValue("ARROW:extension:name"); ok && name == "google:sqlType:json" && isString(a.DataType()) && !a.IsNull(i) {
+		return append(dst, bytesOf(a)(i)...), nil
+	}
+	return AppendJSON(dst, a, i)
+}
+
+func elemOf(a array.ListLike) arrow.Field {
+	if dt, ok := a.DataType().(arrow.ListLikeType); ok {
+		return dt.ElemField()
+	}
+	return arrow.Field{}
 }
 
 func appendJSONMap(dst []byte, a *array.Map, i int) ([]byte, error) {

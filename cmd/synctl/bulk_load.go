@@ -88,7 +88,7 @@ func runBulkLoad(ctx context.Context, r *cli.Run, o *bulkLoadOptions, output *cl
 		return err
 	}
 	if r.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // garbage may be half of what the queue and the readers hold, not as much again
+		debug.SetGCPercent(25) // what is held is mostly plain bytes, so collecting more often costs little and bounds the peak
 	}
 	src, err := openDataSet(ctx, r, o)
 	if err != nil {

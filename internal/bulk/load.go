@@ -265,7 +265,11 @@ func (l *Load) move(ctx context.Context, sum *Summary) error {
 	if err != nil {
 		return err
 	}
-	l.queue = newQueue(l.o.QueueBytes, len(readers)+len(writers))
+	share := int64(1)
+	if l.rejects != nil {
+		share = 2
+	}
+	l.queue = newQueue(l.o.QueueBytes, len(readers)+len(writers), share)
 	plan := &convert.Plan{Inputs: l.inputs, Format: l.format, NUL: l.o.NUL}
 	g, ctx := errgroup.WithContext(ctx)
 	reading, readCtx := errgroup.WithContext(ctx)

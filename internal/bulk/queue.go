@@ -46,7 +46,8 @@ type queue struct {
 	ready chan *chunk
 	bytes *semaphore.Weighted
 	limit int64
-	unit  int // bytes of a chunk
+	unit  int   // bytes of a chunk
+	share int64 // what a byte of COPY rows counts for: twice where the batch they came from is kept with them
 
 	mu   sync.Mutex
 	free [][]byte
@@ -59,12 +60,12 @@ const (
 	smallestChunk = 4 << 10
 )
 
-func newQueue(limit int64, workers int) *queue {
+func newQueue(limit int64, workers int, share int64) *queue {
 	// Every reader fills one and every writer sends one; as many again may wait.
-	unit := min(max(limit/int64(2*workers), smallestChunk), largestChunk)
-	limit = max(limit, unit+unit/8)
+	unit := min(max(limit/(int64(2*workers)*share), smallestChunk), largestChunk)
+	limit = max(limit, share*(unit+unit/8))
 	n := limit/unit + 1
-	return &queue{ready: make(chan *chunk, n), bytes: semaphore.NewWeighted(limit), limit: limit, unit: int(unit)}
+	return &queue{ready: make(chan *chunk, n), bytes: semaphore.NewWeighted(limit), limit: limit, unit: int(unit), share: share}
 }
 
 // get waits for the bytes of an empty chunk.
@@ -86,7 +87,7 @@ func (q *queue) get(ctx context.Context) (*chunk, error) {
 
 // take makes c hold n bytes of the queue. c holds none before.
 func (q *queue) take(ctx context.Context, c *chunk, n int64) error {
-	n = min(n, q.limit)
+	n = min(n*q.share, q.limit)
 	if err := q.bytes.Acquire(ctx, n); err != nil {
 		return err
 	}

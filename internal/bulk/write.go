@@ -150,7 +150,8 @@ func (f *feed) finish() {
 	f.cur = nil
 }
 
-var copyLine = regexp.MustCompile(`(?m)^COPY .*, line (\d+)(?:, column ([^:\n]+))?`)
+// copyLine is how the server names a row of a COPY, in whatever language: "COPY t, line 5, column a: …".
+var copyLine = regexp.MustCompile(`(?m)^COPY .*?, \pL+ (\d+)(?:, \pL+ ([^:\n]+))?`)
 
 // lineOf finds the row of a COPY that the server complains of, from 1; 0 when it names none.
 func lineOf(err error) (line int64, column string) {

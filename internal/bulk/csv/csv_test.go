@@ -79,10 +79,7 @@ func TestAgreesWithPostgreSQL(t *testing.T) {
 	conn := testkit.Connect(t, dsn)
 	testkit.Exec(t, conn, everything+"; CREATE TABLE own (LIKE e)")
 	var b strings.Builder
-	var names []string
-	for _, c := range strings.Split("i b n p f r o t v y d c s z u j k m", " ") {
-		names = append(names, c)
-	}
+	names := strings.Fields("i b n p f r o t v y d c s z u j k m")
 	b.WriteString(strings.Join(names, ",") + "\r\n")
 	for at, c := range names {
 		for i, v := range values[c] {

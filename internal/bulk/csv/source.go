@@ -88,7 +88,7 @@ func (s *Source) header(ctx context.Context, path string) ([]string, error) {
 	defer set.Close()
 	b, err := set.Peek(ctx)
 	if errors.Is(err, io.EOF) {
-		return nil, fault.New(fault.Failed, "A file needs at least its header; see also --no-header.", "file %s is empty", path)
+		return nil, fault.New(fault.Failed, "A file needs at least its header; see also --csv-no-header.", "file %s is empty", path)
 	}
 	if err != nil {
 		return nil, err

@@ -271,25 +271,11 @@ func (l *Load) move(ctx context.Context, sum *Summary) error {
 	}
 	l.queue = newQueue(l.o.QueueBytes, len(readers)+len(writers), share)
 	plan := &convert.Plan{Inputs: l.inputs, Format: l.format, NUL: l.o.NUL}
-	g, ctx := errgroup.WithContext(ctx)
-	reading, readCtx := errgroup.WithContext(ctx)
 	works := make([]*readWork, len(readers))
 	for i, r := range readers {
 		works[i] = &readWork{reader: r, encoder: plan.NewEncoder(), queue: l.queue, rejects: l.rejects, count: &l.count}
-		reading.Go(func() error { return works[i].run(readCtx) })
 	}
-	g.Go(func() error {
-		err := reading.Wait()
-		if err == nil {
-			close(l.queue.ready)
-		}
-		return err
-	})
-	for _, w := range writers {
-		w.queue, w.count, w.reject = l.queue, &l.count, l.rejects
-		g.Go(func() error { return w.run(ctx) })
-	}
-	if err := g.Wait(); err != nil {
+	if err := l.pump(ctx, works, writers); err != nil {
 		return err
 	}
 	for _, w := range writers {
@@ -317,6 +303,27 @@ func (l *Load) move(ctx context.Context, sum *Summary) error {
 		sum.DeadLetter = l.o.DeadLetter
 	}
 	return nil
+}
+
+// pump runs readers until their parts are read and writers until the queue is empty; the first error stops all.
+func (l *Load) pump(ctx context.Context, works []*readWork, writers []*writeWork) error {
+	g, ctx := errgroup.WithContext(ctx)
+	reading, readCtx := errgroup.WithContext(ctx)
+	for _, w := range works {
+		reading.Go(func() error { return w.run(readCtx) })
+	}
+	g.Go(func() error {
+		err := reading.Wait()
+		if err == nil {
+			close(l.queue.ready)
+		}
+		return err
+	})
+	for _, w := range writers {
+		w.queue, w.count, w.reject = l.queue, &l.count, l.rejects
+		g.Go(func() error { return w.run(ctx) })
+	}
+	return g.Wait()
 }
 
 func (l *Load) openWriters(ctx context.Context) ([]*writeWork, error) {

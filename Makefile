@@ -1,7 +1,7 @@
 # Every target does its own set-up. 'make' alone tells what there is.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-matrix race fuzz bench lint docs demo
+.PHONY: conformance help setup build test test-matrix race fuzz bench lint docs demo
 
 # go build records the commit where git can be asked. Where it cannot (no git, a tarball, a clone that belongs to
 # somebody else) the build goes on without it.
@@ -27,6 +27,10 @@ race: setup ## run all tests under the race detector
 
 fuzz: ## run every fuzz target for FUZZTIME (20s)
 	@scripts/fuzz
+
+conformance: ## load other people's Parquet and CSV files below DIR and compare with second readings
+	@test -n "$(DIR)" || { echo "usage: make conformance DIR=path"; exit 2; }
+	SYNCTL_CONFORMANCE_DIR=$(abspath $(DIR)) go test -count=1 -v -run '^TestConformance$$' ./internal/bulk/parquet ./internal/bulk/csv
 
 bench: ## run the benchmarks of the code
 	go test -run '^$$' -bench . -benchmem ./internal/...

@@ -44,6 +44,7 @@ commands can be joined by pipes. stdout carries data alone; everything for peopl
 		newStreamGroup(app),
 		newReplay(app),
 		newCheckpoint(app),
+		newBulk(app),
 		newVersion(app),
 		newExitCodesTopic(),
 		newEnvironmentTopic(),

@@ -68,6 +68,7 @@ func (b *bench) swap(o Options) *Result {
 	if err != nil {
 		b.Fatalf("swap: %v\n%s", err, b.log)
 	}
+	b.Logf("%+v", res)
 	return res
 }
 

@@ -120,6 +120,9 @@ func (s *session) close() {
 
 // resolve finds a table by the name the user gave, under the role's own search_path. 0 is none.
 func (s *session) resolve(ctx context.Context, name string) (uint32, error) {
+	if _, _, err := s.parts(ctx, name); err != nil {
+		return 0, err // to_regclass itself gives null for what is no name, from 18 on
+	}
 	var oid *uint32
 	if err := s.QueryRow(ctx, `SELECT to_regclass($1)::oid`, name).Scan(&oid); err != nil {
 		return 0, nameFault(name, err)

@@ -41,6 +41,7 @@ commands can be joined by pipes. stdout carries data alone; everything for peopl
 	app.Attach(root)
 	root.AddCommand(
 		newStreamGroup(app),
+		newSwap(app),
 		newVersion(app),
 		newExitCodesTopic(),
 		newEnvironmentTopic(),

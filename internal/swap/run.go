@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -203,12 +204,31 @@ func (r *runner) step(ctx context.Context, p *plan, st Step) error {
 	}
 	r.log.Debug("step", "name", st.Name, "lock", st.Lock)
 	begin := time.Now()
+	quit := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { r.tell(st.Name, begin, quit) })
 	err := r.carryOut(ctx, p, st)
+	close(quit)
+	wg.Wait()
 	r.res.Steps = append(r.res.Steps, StepTime{st.Name, seconds(time.Since(begin))})
 	if err != nil && fault.HintOf(err) == "" && !errors.Is(err, errChanged) {
 		err = fmt.Errorf("step %s: %w", st.Name, err)
 	}
 	return err
+}
+
+// tell says every ten seconds which step it is that takes so long.
+func (r *runner) tell(step string, begin time.Time, quit <-chan struct{}) {
+	tick := time.NewTicker(10 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-quit:
+			return
+		case <-tick.C:
+			r.log.Info("still at it", "step", step, "for", time.Since(begin).Round(time.Second))
+		}
+	}
 }
 
 func (r *runner) carryOut(ctx context.Context, p *plan, st Step) error {

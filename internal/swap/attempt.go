@@ -116,7 +116,11 @@ func (s *session) watched(ctx context.Context, statements []string, way *blocker
 		for sleep(watching, max(s.opts.LockTimeout/5, 5*time.Millisecond)) == nil {
 			// Not under watching: cancelling a query closes its connection.
 			list, err := strings1(ctx, watch, blockerSQL, int32(s.pid))
-			if err == nil && len(list) > 0 {
+			switch {
+			case err != nil:
+				s.log.Warn("cannot ask who is in the way", "error", err)
+				return
+			case len(list) > 0:
 				way.set(list)
 			}
 		}
@@ -141,11 +145,13 @@ func (s *session) watcher(ctx context.Context) (*pgx.Conn, error) {
 const describeSession = `format('session %s (%s, user %s, %s, transaction open for %s: %s)', a.pid, coalesce(nullif(a.application_name, ''), coalesce(a.backend_type, 'no application name')),
   coalesce(a.usename, '?'), coalesce(a.state, '?'), coalesce((clock_timestamp() - a.xact_start)::interval(0)::text, '?'), left(regexp_replace(coalesce(a.query, '?'), '\s+', ' ', 'g'), 80))`
 
-// A prepared transaction blocks as process 0; its locks name it.
+// A prepared transaction blocks as process 0; of its locks, the one on its own number says which it is.
 const blockerSQL = `SELECT ` + describeSession + ` FROM unnest(pg_blocking_pids($1)) b JOIN pg_stat_activity a ON a.pid = b
-UNION SELECT format('prepared transaction %s of %s', p.gid, p.owner) FROM pg_prepared_xacts p, pg_locks l, pg_locks w
-WHERE 0 = ANY (pg_blocking_pids($1)) AND w.pid = $1 AND NOT w.granted AND l.granted AND l.pid IS NULL AND l.relation = w.relation AND l.database = w.database
-  AND l.virtualtransaction = '-1/' || p.transaction::text`
+UNION SELECT format('prepared transaction %s of %s', p.gid, p.owner) FROM pg_prepared_xacts p
+  JOIN pg_locks x ON x.locktype = 'transactionid' AND x.pid IS NULL AND x.transactionid = p.transaction
+  JOIN pg_locks l ON l.pid IS NULL AND l.granted AND l.virtualtransaction = x.virtualtransaction
+  JOIN pg_locks w ON w.pid = $1 AND NOT w.granted AND w.relation = l.relation AND w.database = l.database
+WHERE 0 = ANY (pg_blocking_pids($1))`
 
 const holderSQL = `SELECT DISTINCT ` + describeSession + ` FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE l.locktype = 'relation' AND l.granted AND l.relation = ANY ($1) AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())

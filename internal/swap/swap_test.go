@@ -68,7 +68,7 @@ func (b *bench) swap(o Options) *Result {
 	if err != nil {
 		b.Fatalf("swap: %v\n%s", err, b.log)
 	}
-	b.Logf("%+v", res)
+	b.Logf("%s: rows %d, kept %q, lock held %.1f ms, waited %.1f ms, %d retries, snapshots %.3f s, %.2f s in all", res.Outcome, res.Rows, res.Kept, 1000*res.LockHeld, 1000*res.LockWaited, res.Retries, res.SnapshotSeconds, res.Seconds)
 	return res
 }
 

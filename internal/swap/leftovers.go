@@ -14,7 +14,7 @@ import (
 
 // lockWait is how long a start waits for the advisory lock: the server notices within half a second that a killed
 // client is gone, but a commit or a catalog change may have to end first.
-const lockWait = 3 * time.Second
+const lockWait = 2 * time.Second
 
 func lockKey(t *target) string   { return "synctl swap " + t.display() }
 func helperKey(t *target) string { return "synctl swap helper " + t.display() }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,12 @@ import (
 	"synctl/internal/testkit"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m) }
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(killEnv); spec != "" {
+		killedRun(spec)
+	}
+	testkit.Main(m)
+}
 
 // bench is a database of one test.
 type bench struct {

@@ -128,9 +128,10 @@ func (s *situation) readBound(ctx context.Context, tx pgx.Tx, key, values string
 	if _, err := twin.Exec(ctx, fmt.Sprintf(`CREATE TEMPORARY TABLE synctl_twin (LIKE %s) PARTITION BY %s`, s.parent.ident(), key)); err != nil {
 		return fmt.Errorf("try the bounds on a temporary table: %w", err)
 	}
-	if len(siblings) <= twinSiblings {
+	// The bound of a partition that exists overlaps with no other.
+	if s.old == nil && len(siblings) <= twinSiblings {
 		for i, x := range siblings {
-			if x.Bound == "DEFAULT" || s.old != nil && x.OID == s.old.OID {
+			if x.Bound == "DEFAULT" {
 				continue
 			}
 			if _, err := twin.Exec(ctx, fmt.Sprintf(`CREATE TEMPORARY TABLE synctl_twin_%d PARTITION OF pg_temp.synctl_twin %s`, i, x.Bound)); err != nil {

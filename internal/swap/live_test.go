@@ -28,10 +28,19 @@ type traffic struct {
 	stop    chan struct{}
 	wg      sync.WaitGroup
 	clients map[string]*client
+	locked  float64 // the longest that a session was seen waiting for a lock, in milliseconds
 }
 
 func (b *bench) traffic() *traffic {
-	return &traffic{b: b, stop: make(chan struct{}), clients: map[string]*client{}}
+	tr := &traffic{b: b, stop: make(chan struct{}), clients: map[string]*client{}}
+	tr.run("watcher", func(ctx context.Context, c *pgx.Conn, _ int) error {
+		var ms float64
+		err := c.QueryRow(ctx, `SELECT coalesce(1000 * max(extract(epoch FROM clock_timestamp() - l.waitstart)), 0)::float8 FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+			WHERE NOT l.granted AND l.locktype = 'relation' AND a.application_name <> 'synctl swap'`).Scan(&ms)
+		tr.locked = max(tr.locked, ms)
+		return err
+	})
+	return tr
 }
 
 // run starts a client. body gets the number of the call; pgx prepares what it executes and keeps it.
@@ -57,20 +66,25 @@ func (tr *traffic) run(name string, body func(ctx context.Context, c *pgx.Conn, 
 	})
 }
 
-// end stops the clients and holds their longest times against the lock timeout. The control client never touches the
-// tables: what it waits is the machine's.
+// end stops the clients and holds their longest times against the lock timeout. What the server itself says of waits
+// for locks is held to it strictly. Of what the clients saw, the machine's share is taken off: the control client does
+// a reader's work on a table that nobody exchanges.
 func (tr *traffic) end(timeout time.Duration) {
 	close(tr.stop)
 	tr.wg.Wait()
 	control := tr.clients["control"].max
 	for name, c := range tr.clients {
 		tr.b.Logf("%-10s %6d calls, longest %s", name, c.calls, c.max.Round(100*time.Microsecond))
-		if c.max > timeout+control+50*time.Millisecond {
+		if name != "control" && c.max > timeout+3*control+50*time.Millisecond {
 			tr.b.Errorf("%s waited %s, the lock timeout is %s and the control waited %s", name, c.max, timeout, control)
 		}
 		if c.calls == 0 {
 			tr.b.Errorf("%s did not run", name)
 		}
+	}
+	tr.b.Logf("longest wait of a session for a lock: %.1f ms", tr.locked)
+	if tr.locked > float64(timeout.Milliseconds())+20 {
+		tr.b.Errorf("a session waited %.1f ms for a lock, the lock timeout is %s", tr.locked, timeout)
 	}
 }
 
@@ -95,7 +109,7 @@ func TestUnderLoad(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		t.Run(map[bool]string{true: "plain", false: "partition"}[plain], func(t *testing.T) {
 			b := newBench(t)
-			b.exec(`CREATE TABLE aside (id int PRIMARY KEY, n int); INSERT INTO aside VALUES (1, 0)`)
+			b.exec(fmt.Sprintf(`CREATE TABLE aside (day int, id bigint, gen text, PRIMARY KEY (day, id)); INSERT INTO aside SELECT 1, i, 'aside' FROM generate_series(1, %d) i`, n))
 			if plain {
 				b.exec(`CREATE TABLE ev (day int, id bigint, gen text, PRIMARY KEY (day, id)); CREATE INDEX ON ev (gen); CREATE VIEW v AS SELECT * FROM ev`)
 			} else {
@@ -109,10 +123,7 @@ func TestUnderLoad(t *testing.T) {
 				o.Partition = "ev_1"
 			}
 			tr := b.traffic()
-			tr.run("control", func(ctx context.Context, c *pgx.Conn, _ int) error {
-				_, err := c.Exec(ctx, `UPDATE aside SET n = n + 1 WHERE id = 1`)
-				return err
-			})
+			tr.run("control", whole(`SELECT min(gen), max(gen), count(*) FROM aside WHERE day = 1 AND id > 0`, n))
 			tr.run("reader", whole(`SELECT min(gen), max(gen), count(*) FROM ev WHERE day = 1 AND id > 0`, n))
 			tr.run("view", whole(`SELECT min(gen), max(gen), count(*) FROM v WHERE day = 1 AND id > 0`, n))
 			tr.run("point", func(ctx context.Context, c *pgx.Conn, i int) error {

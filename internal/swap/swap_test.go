@@ -75,6 +75,11 @@ func (b *bench) swap(o Options) *Result {
 		b.Fatalf("swap: %v\n%s", err, b.log)
 	}
 	b.Logf("%s: rows %d, kept %q, lock held %.1f ms, waited %.1f ms, %d retries, snapshots %.3f s, %.2f s in all", res.Outcome, res.Rows, res.Kept, 1000*res.LockHeld, 1000*res.LockWaited, res.Retries, res.SnapshotSeconds, res.Seconds)
+	for _, st := range res.Steps {
+		if st.Seconds > 0.5 {
+			b.Logf("step %s took %.2f s", st.Name, st.Seconds)
+		}
+	}
 	return res
 }
 

@@ -45,6 +45,7 @@ commands can be joined by pipes. stdout carries data alone; everything for peopl
 		newReplay(app),
 		newCheckpoint(app),
 		newBulk(app),
+		newSwap(app),
 		newVersion(app),
 		newExitCodesTopic(),
 		newEnvironmentTopic(),

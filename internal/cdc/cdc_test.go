@@ -26,12 +26,20 @@ func TestMain(m *testing.M) { testkit.Main(m) }
 type lines struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
+	n   int
 }
 
 func (l *lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.n += bytes.Count(p, []byte("\n"))
 	return l.buf.Write(p)
+}
+
+func (l *lines) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n
 }
 
 func (l *lines) all() []string {
@@ -112,8 +120,8 @@ func (w testWriter) Write(p []byte) (int, error) {
 func (r *running) wait(n int) []change {
 	r.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
-		if got := r.out.all(); len(got) >= n {
-			return parse(r.t, got)
+		if r.out.count() >= n {
+			return parse(r.t, r.out.all())
 		}
 		select {
 		case err := <-r.err:

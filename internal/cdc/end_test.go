@@ -101,6 +101,13 @@ func TestUntilLSN(t *testing.T) {
 	if got := keys(start(t, now).ended()); got != "" {
 		t.Errorf("until now again: %s", got)
 	}
+	// What was committed without waiting for the disk is committed all the same.
+	for i := range 5 {
+		testkit.Exec(t, conn, fmt.Sprintf(`SET synchronous_commit = off; INSERT INTO a VALUES (%d)`, 10+i))
+		if got := keys(start(t, now).ended()); got != fmt.Sprint(10+i) {
+			t.Errorf("until now, committed asynchronously: %q, want %d", got, 10+i)
+		}
+	}
 }
 
 // TestTransactionRecords: begin and commit surround what a transaction changed, with ids of their own.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -98,11 +99,7 @@ func (o *opening) run(ctx context.Context) error {
 // check decides on publication and slot.
 func (o *opening) check(ctx context.Context, conn *pgx.Conn) (err error) {
 	if o.opt.UntilNow {
-		var lsn string
-		if err := conn.QueryRow(ctx, `SELECT pg_current_wal_flush_lsn()::text`).Scan(&lsn); err != nil {
-			return fmt.Errorf("ask for the server's position: %w", err)
-		}
-		if o.until, err = record.ParseLSN(lsn); err != nil {
+		if o.until, err = flushedNow(ctx, conn, o.log); err != nil {
 			return err
 		}
 	}
@@ -130,6 +127,52 @@ func (o *opening) check(ctx context.Context, conn *pgx.Conn) (err error) {
 	o.plan.Tables = o.tables
 	return err
 }
+
+// flushPatience is how long what was committed with synchronous_commit off is waited for.
+const flushPatience = 10 * time.Second
+
+// flushedNow is the server's position once all that is committed by now is on its disk. Commits that did not wait for
+// that (synchronous_commit off) are there to see and not yet flushed, and only what is flushed is replicated.
+func flushedNow(ctx context.Context, conn *pgx.Conn, log *slog.Logger) (record.LSN, error) {
+	var target record.LSN
+	for deadline := time.Now().Add(flushPatience); ; {
+		var insert, flush string
+		err := conn.QueryRow(ctx, `SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END::text,
+CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END::text`).Scan(&insert, &flush)
+		if err != nil {
+			return 0, fmt.Errorf("ask for the server's position: %w", err)
+		}
+		i, err1 := record.ParseLSN(insert)
+		f, err2 := record.ParseLSN(flush)
+		if err := errors.Join(err1, err2); err != nil {
+			return 0, fmt.Errorf("ask for the server's position: %w", err)
+		}
+		if target == 0 {
+			// On a fresh page the next record begins behind the page's header, what is flushed ends before it.
+			if target = i; target%walPage <= walPageHeader {
+				target -= target % walPage
+			}
+		}
+		if f >= target {
+			return f, nil
+		}
+		if time.Now().After(deadline) {
+			log.Warn("the server takes long to flush what is committed; the end is what it has flushed", "flushed", flush, "written", insert)
+			return f, nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// PostgreSQL's WAL pages as they are built everywhere, and the longer of their headers.
+const (
+	walPage       = 8192
+	walPageHeader = 40
+)
 
 // slotPatience is how long a slot that somebody reads is waited for. The server lets go of the slot of a reader that was
 // killed only when it next writes to it, and the same command has to work right after a kill (promise 7).

@@ -14,7 +14,7 @@ import (
 )
 
 // watched runs a source into a sink until Watch or the test ends it, and gives what Watch said.
-func watched(t *testing.T, opt Options, sink pipeline.Sink, work func()) (verdict error, after time.Duration) {
+func watched(t *testing.T, opt Options, sink pipeline.Sink, work func()) (after time.Duration, verdict error) {
 	t.Helper()
 	src, err := Open(t.Context(), opt)
 	if err != nil {
@@ -39,7 +39,7 @@ func watched(t *testing.T, opt Options, sink pipeline.Sink, work func()) (verdic
 	if err := src.Close(context.WithoutCancel(t.Context())); err != nil {
 		t.Errorf("close: %v", err)
 	}
-	return verdict, after
+	return after, verdict
 }
 
 type freeSink struct{}
@@ -57,7 +57,7 @@ func TestStall(t *testing.T) {
 			dsn, conn := database(t)
 			testkit.Exec(t, conn, `CREATE TABLE a (id int PRIMARY KEY, v text)`)
 			opt := Options{DSN: pg.DSN(dsn), Tables: []string{"public.a"}, Slot: slotFor(conn), Create: true, StateDir: t.TempDir(), StallTimeout: time.Second}
-			err, after := watched(t, opt, stuckSink{make(chan struct{})}, func() {
+			after, err := watched(t, opt, stuckSink{make(chan struct{})}, func() {
 				if _, err := conn.Exec(t.Context(), `INSERT INTO a SELECT i, 'some text' FROM generate_series(1, $1::int) i`, rows); err != nil {
 					t.Fatal(err)
 				}
@@ -93,7 +93,7 @@ func TestMaxWALHeld(t *testing.T) {
 	dsn, conn := database(t)
 	testkit.Exec(t, conn, `CREATE TABLE a (id int PRIMARY KEY, v text)`)
 	opt := Options{DSN: pg.DSN(dsn), Tables: []string{"public.a"}, Slot: slotFor(conn), Create: true, StateDir: t.TempDir(), MaxWALHeld: 1 << 20}
-	err, _ := watched(t, opt, stuckSink{make(chan struct{})}, func() {
+	_, err := watched(t, opt, stuckSink{make(chan struct{})}, func() {
 		testkit.Exec(t, conn, `INSERT INTO a SELECT i, repeat('x', 500) FROM generate_series(1, 10000) i`)
 	})
 	if fault.ClassOf(err) != fault.Failed || !strings.Contains(err.Error(), "slot "+slotFor(conn)+" holds back") || !strings.Contains(err.Error(), "--max-wal-held 1048576") || fault.HintOf(err) == "" {

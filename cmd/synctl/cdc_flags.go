@@ -108,6 +108,32 @@ func stateDir(r *cli.Run, file string) (string, error) {
 	return r.StateDir()
 }
 
+// errStopped says that a run was asked to stop before it had begun to read.
+var errStopped = errors.New("stopped before anything was read")
+
+// openSource is cdc.Open that a first signal ends, too: making a slot can wait for open transactions without end, and
+// there is nothing to drain yet.
+func openSource(ctx context.Context, r *cli.Run, o cdc.Options) (*cdc.Source, error) {
+	octx, cancel := context.WithCancelCause(ctx)
+	opened, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-r.Drain:
+			cancel(errStopped)
+		case <-opened:
+		}
+	}()
+	src, err := cdc.Open(octx, o)
+	close(opened)
+	<-watched
+	if err != nil && errors.Is(context.Cause(octx), errStopped) {
+		err = errStopped
+	}
+	cancel(nil)
+	return src, err
+}
+
 // capture runs the pipeline from the database into sink until it ends, is drained or fails, watching for stalls
 // meanwhile, and closes the source.
 func (f *captureFlags) capture(ctx context.Context, r *cli.Run, src *cdc.Source, sink pipeline.Sink, stats *pipeline.Stats) (err error) {

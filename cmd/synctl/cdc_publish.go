@@ -164,7 +164,11 @@ func runCDCPublish(ctx context.Context, r *cli.Run, f *publishFlags) error {
 }
 
 func (f *publishFlags) fromDatabase(ctx context.Context, r *cli.Run, o cdc.Options, floor *atomic.Pointer[cdc.Source], sink stream.Sink) error {
-	src, err := cdc.Open(ctx, o)
+	src, err := openSource(ctx, r, o)
+	if errors.Is(err, errStopped) {
+		r.Log.Info(err.Error())
+		return nil
+	}
 	if err != nil {
 		return err
 	}

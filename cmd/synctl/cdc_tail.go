@@ -2,12 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
-	"synctl/internal/cdc"
 	"synctl/internal/cli"
 	"synctl/internal/ndjson"
 	"synctl/internal/pipeline"
@@ -54,7 +54,11 @@ func runCDCTail(ctx context.Context, r *cli.Run, f *captureFlags, transactions b
 			r.Log.Warn("cut off the line that a killed run left unfinished; the record comes again", "file", "stdout", "bytes", cut)
 		}
 	}
-	src, err := cdc.Open(ctx, o)
+	src, err := openSource(ctx, r, o)
+	if errors.Is(err, errStopped) {
+		r.Log.Info(err.Error())
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -250,6 +249,35 @@ func TestTailStoppedReaderAndRestart(t *testing.T) {
 	}
 }
 
+// TestTailStopsWhileItWaits: SIGTERM ends a tail that waits for a slot to be made behind an open transaction, and one that
+// waits for its server to come back.
+func TestTailStopsWhileItWaits(t *testing.T) {
+	c := testkit.Own(t, testkit.Options{})
+	dsn := c.Database(t)
+	conn := testkit.Connect(t, dsn)
+	testkit.Exec(t, conn, `CREATE TABLE a (id int PRIMARY KEY)`)
+	durable := launchInto(t, io.Discard, "cdc", "tail", "--from", dsn, "--table", "public.a", "--slot", "waits", "--create")
+	durable.says(t, "capturing")
+	testkit.Exec(t, conn, `BEGIN; INSERT INTO a VALUES (1)`)
+	stuck := launchInto(t, io.Discard, "cdc", "tail", "--from", dsn, "--table", "public.a")
+	stuck.says(t, "slot creation waits for open transactions to end")
+	_ = stuck.cmd.Process.Signal(syscall.SIGTERM)
+	if code := stuck.wait(t, 10*time.Second); code != 0 && code != 143 {
+		t.Errorf("behind an open transaction: exit code %d\n%s", code, stuck.stderr.String())
+	}
+	var left int
+	if err := testkit.Connect(t, dsn).QueryRow(t.Context(), `SELECT count(*) FROM pg_publication WHERE pubname LIKE 'synctl_tmp%'`).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d temporary publications left, %v", left, err)
+	}
+	c.Stop(syscall.SIGINT)
+	durable.says(t, "connecting again")
+	_ = durable.cmd.Process.Signal(syscall.SIGTERM)
+	if code := durable.wait(t, 10*time.Second); code != 0 {
+		t.Errorf("without a server: exit code %d\n%s", code, durable.stderr.String())
+	}
+	t.Logf("%s\n%s", stuck.stderr.String(), durable.stderr.String())
+}
+
 // TestMemoryOfOneTransaction: one transaction of three million rows costs tail and publish less than 100 MiB each
 // (promise 4).
 func TestMemoryOfOneTransaction(t *testing.T) {
@@ -258,7 +286,7 @@ func TestMemoryOfOneTransaction(t *testing.T) {
 	conn := testkit.Connect(t, dsn)
 	// Without an index, and without the server's own spilling to disk, which is not what is tested: both only cost time.
 	testkit.Exec(t, conn, `CREATE TABLE a (id int); ALTER TABLE a REPLICA IDENTITY FULL`)
-	dsn += "&options=" + url.QueryEscape("-c logical_decoding_work_mem=1GB")
+	dsn += "&options=-c%20logical_decoding_work_mem%3D1GB"
 	dir := t.TempDir()
 	slot := "memory_" + conn.Config().Database
 	publish := []string{"cdc", "publish", "--from", dsn, "--table", "public.a", "--slot", slot, "--create", "--state", filepath.Join(dir, "publish"),
@@ -268,18 +296,26 @@ func TestMemoryOfOneTransaction(t *testing.T) {
 	synctl(t, tail...)
 	testkit.Exec(t, conn, fmt.Sprintf(`INSERT INTO a SELECT generate_series(1, %d)`, rows))
 	lines := &lineCounter{}
-	for name, p := range map[string]*process{"tail": launchInto(t, lines, tail...), "publish": launch(t, "", publish...)} {
-		peak := p.peakMemory(t)
-		if code := p.wait(t, time.Minute); code != 0 {
-			t.Fatalf("%s: exit code %d\n%s", name, code, p.stderr.String())
+	runs := []struct {
+		name string
+		p    *process
+		peak chan int64
+	}{{"tail", launchInto(t, lines, tail...), make(chan int64, 1)}, {"publish", launch(t, "", publish...), make(chan int64, 1)}}
+	for _, r := range runs {
+		go func() { r.peak <- r.p.peakMemory() }()
+	}
+	for _, r := range runs {
+		if code := r.p.wait(t, 5*time.Minute); code != 0 {
+			t.Fatalf("%s: exit code %d\n%s", r.name, code, r.p.stderr.String())
 		}
-		t.Logf("%s: %d MiB", name, peak>>20)
+		peak := <-r.peak
+		t.Logf("%s: %d MiB", r.name, peak>>20)
 		if peak == 0 || peak > limit {
-			t.Errorf("%s: peak memory %d MiB, want less than %d", name, peak>>20, limit>>20)
+			t.Errorf("%s: peak memory %d MiB, want less than %d", r.name, peak>>20, limit>>20)
 		}
-		if name == "publish" && !strings.Contains(p.stdout.String(), fmt.Sprintf(`"records":%d,`, rows)) {
-			t.Errorf("publish: %s", p.stdout.String())
-		}
+	}
+	if out := runs[1].p.stdout.String(); !strings.Contains(out, fmt.Sprintf(`"records":%d,`, rows)) {
+		t.Errorf("publish: %s", out)
 	}
 	if lines.n != rows {
 		t.Errorf("tail: %d lines", lines.n)
@@ -295,17 +331,13 @@ func (c *lineCounter) Write(p []byte) (int, error) {
 
 // peakMemory waits for the process to end and gives its peak resident set. (The one that wait4 gives includes the
 // parent's, which the child shares until it execs.)
-func (p *process) peakMemory(t testing.TB) (peak int64) {
-	t.Helper()
+func (p *process) peakMemory() (peak int64) {
 	status := fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid)
 	for {
 		b, _ := os.ReadFile(status)
 		for line := range strings.Lines(string(b)) {
 			if f := strings.Fields(line); len(f) == 3 && f[0] == "VmHWM:" {
-				kib, err := strconv.ParseInt(f[1], 10, 64)
-				if err != nil {
-					t.Fatal(err)
-				}
+				kib, _ := strconv.ParseInt(f[1], 10, 64) // 0 is no measurement, and fails the test
 				peak = max(peak, kib<<10)
 			}
 		}

@@ -430,3 +430,57 @@ func TestPublicationDropped(t *testing.T) {
 		t.Errorf("confirmed %s, beyond the change at %s that was not delivered, %v", r.src.Confirmed(), before, err)
 	}
 }
+
+// TestStopsWithinATransaction: an orderly stop does not wait for the end of a large transaction, and confirms what came
+// before it.
+func TestStopsWithinATransaction(t *testing.T) {
+	dsn, conn := database(t)
+	testkit.Exec(t, conn, `CREATE TABLE a (id int, v text); ALTER TABLE a REPLICA IDENTITY FULL`)
+	opt := Options{DSN: pg.DSN(dsn), Tables: []string{"public.a"}, Slot: slotFor(conn), Create: true, StateDir: t.TempDir()}
+	start(t, opt).stop()
+	testkit.Exec(t, conn, `INSERT INTO a VALUES (0, 'before')`)
+	testkit.Exec(t, conn, `INSERT INTO a SELECT i, repeat('x', 50) FROM generate_series(1, 1000000) i`)
+	src, err := Open(t.Context(), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := record.NewBatch(64<<10, nil, nil)
+	for got := 0; got < 5000; got += len(b.Records) {
+		b.Reset()
+		if err := src.ReadBatch(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		if b.Token != nil {
+			if err := src.Ack(t.Context(), b.Token); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	begin := time.Now()
+	if err := src.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(begin); d > 2500*time.Millisecond {
+		t.Errorf("the stop took %s", d)
+	}
+	slot, err := findSlot(t.Context(), conn, opt.Slot)
+	if err != nil || slot.Confirmed != src.Confirmed() || src.Confirmed() == 0 {
+		t.Errorf("the server has %v, the state %s, %v", slot, src.Confirmed(), err)
+	}
+}
+
+// TestTimeLimitsOfTheRole: time limits that a role has do not end what is meant to last.
+func TestTimeLimitsOfTheRole(t *testing.T) {
+	dsn, conn := database(t)
+	testkit.Exec(t, conn, `CREATE TABLE a (id int PRIMARY KEY)`)
+	testkit.Exec(t, conn, `ALTER DATABASE `+conn.Config().Database+` SET idle_session_timeout = '300ms'`)
+	r := start(t, Options{DSN: pg.DSN(dsn), Tables: []string{"public.a"}})
+	time.Sleep(time.Second)
+	testkit.Exec(t, conn, `INSERT INTO a VALUES (1)`)
+	r.wait(1)
+	r.stop()
+	var left int
+	if err := conn.QueryRow(t.Context(), `SELECT count(*) FROM pg_publication`).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d publications left, %v", left, err)
+	}
+}

@@ -146,12 +146,25 @@ func (s *Source) Ack(ctx context.Context, t record.Token) error {
 	return nil
 }
 
+// midTransactionPatience is how long Close waits for the server's end within a transaction. The server sends a transaction
+// to its end whatever it is told meanwhile, and that can take minutes. It reads status messages between two rows, so a
+// second is plenty for the last one.
+const midTransactionPatience = time.Second
+
 // Close stores and confirms what is acknowledged, ends the replication so that the server has taken note of it, and
 // removes what was made for this run alone. ReadBatch must have returned. ctx bounds all of it.
 func (s *Source) Close(ctx context.Context) (err error) {
 	s.close.Do(func() {
-		err = s.confirm.finish(ctx)
-		if err != nil && lostConnection(err) {
+		fctx, cancel := ctx, context.CancelFunc(func() {})
+		if s.tx.open {
+			fctx, cancel = context.WithTimeout(ctx, midTransactionPatience)
+		}
+		defer cancel()
+		err = s.confirm.finish(fctx)
+		switch {
+		case err != nil && s.tx.open && fctx.Err() != nil && ctx.Err() == nil:
+			err = nil
+		case err != nil && lostConnection(err):
 			// The state file has the position; the server learns of it at the next start.
 			s.log.Warn("the last position could not be confirmed to the server", "error", err)
 			err = nil

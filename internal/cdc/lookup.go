@@ -73,6 +73,10 @@ func readByKey(ctx context.Context, conn *pgx.Conn, table *record.Table, values 
 	if err != nil {
 		return nil, err
 	}
+	types, err := typeNames(ctx, conn, table.OID)
+	if err != nil {
+		return nil, err
+	}
 	var sql strings.Builder
 	var params [][]byte
 	for k, i := range columns {
@@ -80,7 +84,12 @@ func readByKey(ctx context.Context, conn *pgx.Conn, table *record.Table, values 
 	}
 	sql.WriteString(" FROM " + pg.Ident(schema, name))
 	for k, i := range table.Key {
-		fmt.Fprintf(&sql, "%s%s = $%d", [...]string{" WHERE ", " AND "}[min(k, 1)], pg.Ident(table.Columns[i].Name), k+1)
+		name := table.Columns[i].Name
+		if types[name] == "" {
+			return nil, nil // renamed or dropped in the meantime
+		}
+		// A composite is compared as a record, and PostgreSQL cannot read a parameter of that type.
+		fmt.Fprintf(&sql, "%s%s = CAST($%d AS %s)", [...]string{" WHERE ", " AND "}[min(k, 1)], pg.Ident(name), k+1, types[name])
 		params = append(params, values[i].Data)
 	}
 	res := conn.PgConn().ExecParams(ctx, sql.String(), params, nil, nil, nil).Read()
@@ -102,6 +111,18 @@ func readByKey(ctx context.Context, conn *pgx.Conn, table *record.Table, values 
 		return nil, nil
 	}
 	return res.Rows[0], nil
+}
+
+// typeNames gives the types of a table's columns as SQL writes them.
+func typeNames(ctx context.Context, conn *pgx.Conn, table uint32) (map[string]string, error) {
+	rows, err := conn.Query(ctx, `SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped`, table)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	var name, typ string
+	_, err = pgx.ForEachRow(rows, []any{&name, &typ}, func() error { names[name] = typ; return nil })
+	return names, err
 }
 
 // waitVisible waits until queries see the transaction. It is decoded as soon as its commit record is written; it becomes

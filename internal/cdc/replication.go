@@ -47,6 +47,7 @@ type identity struct {
 func connectReplication(ctx context.Context, cfg *pgx.ConnConfig) (*replication, error) {
 	c := cfg.Config.Copy()
 	c.RuntimeParams["replication"] = "database"
+	unlimited(c.RuntimeParams)
 	r := &replication{}
 	c.BuildFrontend = func(in io.Reader, out io.Writer) *pgproto3.Frontend {
 		r.frame = newFrame(in)

@@ -21,11 +21,23 @@ type session struct {
 }
 
 func dial(ctx context.Context, cfg *pgx.ConnConfig) (*pgx.Conn, error) {
-	conn, err := pgx.ConnectConfig(ctx, cfg.Copy())
+	cfg = cfg.Copy()
+	unlimited(cfg.RuntimeParams)
+	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, pg.ConnectFault(&cfg.Config, err)
 	}
 	return conn, nil
+}
+
+// unlimited keeps the time limits of a role or a database from ending what is meant to last: the session that holds the
+// lock rests for days, and slot creation waits for open transactions.
+func unlimited(params map[string]string) {
+	for _, name := range []string{"statement_timeout", "lock_timeout", "idle_session_timeout", "idle_in_transaction_session_timeout"} {
+		if params[name] == "" {
+			params[name] = "0"
+		}
+	}
 }
 
 // do runs f with the connection, one caller at a time.

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-
-	"synctl/internal/record"
 )
 
 // Size is a flag's value in bytes: 64MiB, 1GB, 4096.
@@ -115,28 +113,6 @@ func (t *Time) String() string {
 
 // Type names the value in help texts.
 func (t *Time) Type() string { return "time" }
-
-// LSN is a flag's value: a position in a write-ahead log. Its zero value is "not given".
-type LSN record.LSN
-
-var _ pflag.Value = (*LSN)(nil)
-
-// Set reads PostgreSQL's form, 0/16B3748.
-func (l *LSN) Set(text string) error {
-	v, err := record.ParseLSN(text)
-	*l = LSN(v)
-	return err
-}
-
-func (l *LSN) String() string {
-	if *l == 0 {
-		return ""
-	}
-	return record.LSN(*l).String()
-}
-
-// Type names the value in help texts.
-func (l *LSN) Type() string { return "lsn" }
 
 // Choice is a flag's value out of a list.
 type Choice struct {

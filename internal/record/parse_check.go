@@ -22,6 +22,9 @@ func (p *parser) check() error {
 
 func (p *parser) missing(f fieldSet) error {
 	p.field = f.name()
+	if p.r.Op == 0 {
+		return p.fail("is missing, which every record has")
+	}
 	return p.fail("is missing, which every " + p.r.Op.String() + " record has")
 }
 

@@ -38,7 +38,7 @@ func malformed() map[string]badLine {
 		"control character":  {swap(`"id":1}`, "\"id\":\"\t\"}"), "control character", true},
 		"version":            {swap(`"v":1`, `"v":2`), `byte 5: field "v": version 2 is not known, only 1`, false},
 		"no version":         {swap(`"v":1,`, ``), `field "v": is missing, which every insert record has`, false},
-		"no op":              {swap(`"op":"insert",`, ``), `field "op": is missing`, false},
+		"no op":              {swap(`"op":"insert",`, ``), `field "op": is missing, which every record has`, false},
 		"op":                 {swap(`"insert"`, `"upsert"`), `field "op": operation "upsert" is not known`, false},
 		"op type":            {swap(`"insert"`, `1`), `field "op": want a string`, false},
 		"twice":              {add(`"v":1`), `field "v": appears twice`, true},

@@ -31,11 +31,7 @@ func ZooKeysDDL(t testing.TB, conn *pgx.Conn) (tables []string) {
 // the first stays, the second becomes the third, and the fourth goes.
 func ZooKeyChanges(t testing.TB, conn *pgx.Conn, table string) {
 	t.Helper()
-	var i int
-	if _, err := fmt.Sscanf(table, "zoo.by_%d", &i); err != nil {
-		t.Fatalf("table %s: %v", table, err)
-	}
-	v := zooKeys[i].Values
+	v := zooKey(t, table).Values
 	for _, sql := range []string{
 		fmt.Sprintf("INSERT INTO %s VALUES (%s, 1), (%s, 2), (%s, 4)", table, v[0], v[1], v[3]),
 		fmt.Sprintf("UPDATE %s SET v = v + 10", table),
@@ -45,6 +41,24 @@ func ZooKeyChanges(t testing.TB, conn *pgx.Conn, table string) {
 	} {
 		Exec(t, conn, sql)
 	}
+}
+
+// ZooKeyMove inserts two rows into a table of ZooKeysDDL, changes one, and moves it to another key.
+func ZooKeyMove(t testing.TB, conn *pgx.Conn, table string) {
+	t.Helper()
+	v := zooKey(t, table).Values
+	Exec(t, conn, fmt.Sprintf("INSERT INTO %s VALUES (%s, 1), (%s, 2)", table, v[0], v[1]))
+	Exec(t, conn, fmt.Sprintf("UPDATE %s SET v = 3 WHERE v = 2", table))
+	Exec(t, conn, fmt.Sprintf("UPDATE %s SET k = %s WHERE v = 3", table, v[2]))
+}
+
+func zooKey(t testing.TB, table string) ZooColumn {
+	t.Helper()
+	var i int
+	if _, err := fmt.Sscanf(table, "zoo.by_%d", &i); err != nil {
+		t.Fatalf("table %s: %v", table, err)
+	}
+	return zooKeys[i]
 }
 
 // zooKeys are types for primary keys, with four values each.

@@ -30,7 +30,7 @@ func (s *session) message(ctx context.Context, statements []string) (failed int,
 		}
 	}
 	if err := results.Close(); err != nil {
-		if !s.IsClosed() {
+		if !s.IsClosed() && s.PgConn().TxStatus() != 'I' {
 			if _, rollback := s.Exec(ctx, "ROLLBACK"); rollback != nil {
 				err = errors.Join(err, fmt.Errorf("roll back: %w", rollback))
 			}

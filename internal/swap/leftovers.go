@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -76,8 +77,7 @@ func (s *session) helperLock(ctx context.Context, conn *pgx.Conn, t *target) err
 // takeUp is for a staging table that is not there under its name: an earlier run may have moved or exchanged it.
 func (s *session) takeUp(ctx context.Context, t *target) (string, error) {
 	missing := fault.New(fault.Check, "Load the data first (synctl bulk load), or check --staging.", "staging table %s does not exist", displayName(t.stagingSchema, t.stagingName))
-	var there bool
-	if err := s.QueryRow(ctx, `SELECT to_regclass('synctl.swap') IS NOT NULL`).Scan(&there); err != nil || !there {
+	if there, err := stateExists(ctx, s); err != nil || !there {
 		return "", errors.Join(err, missing)
 	}
 	list, err := records(ctx, s, t)
@@ -165,30 +165,20 @@ func (s *session) dropConstraint(ctx context.Context, table uint32, name string)
 	return err
 }
 
-// retain drops kept tables of a target beyond the newest keep. One that cannot be dropped now is left for the next
-// swap or cleanup, and said.
-func (s *session) retain(ctx context.Context, t *target, keep int, res *Result) error {
-	list, err := keptTables(ctx, s, t)
-	if err != nil {
-		return err
-	}
-	for i, k := range list {
-		if i < keep {
-			continue
+// retain carries out the DROP TABLEs of retention. A table that cannot be dropped now is left for the next swap or
+// cleanup, and said.
+func (s *session) retain(ctx context.Context, drops []string) (dropped, failed []string, err error) {
+	for _, sql := range drops {
+		name := strings.ReplaceAll(strings.TrimPrefix(sql, "DROP TABLE "), `"`, "")
+		_, err := s.guarded(ctx, "drop kept table", []string{fmt.Sprintf("SET LOCAL statement_timeout = %d", s.opts.LockTimeout.Milliseconds()), sql}, nil)
+		switch {
+		case err == nil:
+			dropped = append(dropped, name)
+		case s.IsClosed() || ctx.Err() != nil:
+			return dropped, failed, err
+		default:
+			failed = append(failed, fmt.Sprintf("kept table %s was not dropped: %v", name, err))
 		}
-		schema, _ := k.live()
-		name := displayName(schema, *k.Kept)
-		_, err := s.guarded(ctx, "drop kept table", []string{
-			fmt.Sprintf("SET LOCAL statement_timeout = %d", s.opts.LockTimeout.Milliseconds()),
-			"DROP TABLE " + pg.Ident(schema, *k.Kept)}, nil)
-		if err != nil {
-			if pg.Retryable(err) || ctx.Err() != nil {
-				return err
-			}
-			res.warn(s.log, fmt.Sprintf("kept table %s was not dropped: %v", name, err))
-			continue
-		}
-		res.Dropped = append(res.Dropped, name)
 	}
-	return nil
+	return dropped, failed, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"synctl/internal/pg"
@@ -55,8 +56,7 @@ func (s *session) listing(ctx context.Context) (*Listing, []record, error) {
 	if err := s.planning(ctx); err != nil {
 		return nil, nil, err
 	}
-	var there bool
-	if err := s.QueryRow(ctx, `SELECT to_regclass('synctl.swap') IS NOT NULL`).Scan(&there); err != nil || !there {
+	if there, err := stateExists(ctx, s); err != nil || !there {
 		return l, nil, err
 	}
 	tables, err := keptTables(ctx, s, nil)
@@ -176,48 +176,44 @@ func (s *session) cleanup(ctx context.Context, c CleanupOptions, out *Cleared) e
 }
 
 func (s *session) dropKept(ctx context.Context, c CleanupOptions, only string, out *Cleared) error {
-	var there bool
-	if err := s.QueryRow(ctx, `SELECT to_regclass('synctl.swap') IS NOT NULL`).Scan(&there); err != nil || !there {
+	if there, err := stateExists(ctx, s); err != nil || !there {
 		return err
 	}
 	tables, err := keptTables(ctx, s, nil)
 	if err != nil {
 		return err
 	}
-	seen := map[string]int{}
+	done := map[string]bool{}
 	for _, k := range tables {
 		t := k.target()
-		if only != "" && t.display() != only {
+		key := t.display() + "\x00" + t.partition()
+		if done[key] || only != "" && t.display() != only {
 			continue
 		}
-		part := t.display() + "/" + t.partition()
-		if seen[part]++; seen[part] != c.KeepOld+1 {
-			continue // once per target: retain looks at all of it
-		}
-		if err := s.locked(ctx, t, out, func() error {
-			if c.DryRun {
-				n := 0
-				for _, x := range tables {
-					if x.target().display()+"/"+x.target().partition() != part {
-						continue
-					}
-					if n++; n > c.KeepOld {
-						schema, _ := x.live()
-						out.Dropped = append(out.Dropped, displayName(schema, *x.Kept))
-					}
-				}
-				return nil
-			}
-			res := &Result{}
-			err := s.retain(ctx, t, c.KeepOld, res)
-			out.Dropped = append(out.Dropped, res.Dropped...)
-			out.Warnings = append(out.Warnings, res.Warnings...)
-			return err
-		}); err != nil {
+		done[key] = true
+		if err := s.locked(ctx, t, out, func() error { return s.dropKeptOf(ctx, t, c, out) }); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// dropKeptOf drops one target's kept tables. They are read again: until the lock was taken a swap may have added one.
+func (s *session) dropKeptOf(ctx context.Context, t *target, c CleanupOptions, out *Cleared) error {
+	names, err := keptNames(ctx, s, t, 0)
+	if err != nil {
+		return err
+	}
+	drops := dropKept(names, c.KeepOld)
+	if c.DryRun {
+		for _, sql := range drops {
+			out.Dropped = append(out.Dropped, strings.ReplaceAll(strings.TrimPrefix(sql, "DROP TABLE "), `"`, ""))
+		}
+		return nil
+	}
+	dropped, failed, err := s.retain(ctx, drops)
+	out.Dropped, out.Warnings = append(out.Dropped, dropped...), append(out.Warnings, failed...)
+	return err
 }
 
 // locked does f under the advisory lock of a table, or notes that a swap of it is running.

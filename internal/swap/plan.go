@@ -45,7 +45,6 @@ type plan struct {
 	t     *target
 	steps []Step
 
-	names   map[uint32]string // OID of a relation → what it is called now, for texts
 	indexes []indexPair
 	stats   []statPair
 	idents  []identPair
@@ -120,8 +119,21 @@ func makePlan(s *situation, t *target, o Options, action string) *plan {
 	}
 	p.add(Step{Name: "note definition", SQL: []string{"UPDATE synctl.swap SET print = (" + fingerprintSQL(s.oids()) + ") WHERE " + stateKey(t) + " RETURNING print"}, kind: notePrint})
 	p.add(Step{Name: "exchange", Lock: p.exchangeLocks(), SQL: p.exchange(), kind: exchange})
-	p.addAftermath(s.live(), action)
+	kept := s.kept
+	if s.old != nil {
+		kept = append([]string{pg.Ident(s.schema, p.keptName(s.name))}, kept...)
+	}
+	p.addAftermath(s.live(), kept, action)
 	return p
+}
+
+// dropKept drops all but the newest keep of the tables listed.
+func dropKept(tables []string, keep int) []string {
+	var out []string
+	for _, name := range tables[min(keep, len(tables)):] {
+		out = append(out, "DROP TABLE "+name)
+	}
+	return out
 }
 
 func (p *plan) addPreparation() {
@@ -179,7 +191,8 @@ func (p *plan) addExclusion() {
 	}
 }
 
-func (p *plan) addAftermath(live *relation, action string) {
+// kept are the kept tables of the target once the exchange is done, the newest first.
+func (p *plan) addAftermath(live *relation, kept []string, action string) {
 	if live.Kind == "p" {
 		statement := "ANALYZE " + live.ident()
 		if p.s.version >= 18 {
@@ -188,8 +201,7 @@ func (p *plan) addAftermath(live *relation, action string) {
 		p.add(Step{Name: "analyze parent", Lock: "SHARE UPDATE EXCLUSIVE on " + live.display(), SQL: []string{statement}, kind: alone})
 	}
 	if action == actionSwap {
-		p.add(Step{Name: "retention", Lock: "ACCESS EXCLUSIVE on kept tables", kind: retention, SQL: []string{
-			fmt.Sprintf("-- DROP TABLE every kept table of %s but the newest %d", displayName(p.s.schema, p.s.name), p.o.KeepOld)}})
+		p.add(Step{Name: "retention", Lock: "ACCESS EXCLUSIVE on kept tables", kind: retention, SQL: dropKept(kept, p.o.KeepOld)})
 	}
 	p.add(Step{Name: "finish", SQL: []string{finishSQL(p.t)}})
 }

@@ -3,7 +3,6 @@ package swap
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -167,14 +166,6 @@ func (r *relation) column(name string) *column {
 		}
 	}
 	return nil
-}
-
-func (r *relation) primaryKey() *index {
-	i := slices.IndexFunc(r.Indexes, func(x index) bool { return x.ConType == "p" })
-	if i < 0 {
-		return nil
-	}
-	return &r.Indexes[i]
 }
 
 // tableMark stands for the table's own name in the texts that are compared between two tables.

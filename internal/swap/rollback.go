@@ -2,6 +2,7 @@ package swap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -24,12 +25,8 @@ func Rollback(ctx context.Context, o Options) (*Result, error) {
 // findKept chooses what comes back: the newest table that a swap, and not a rollback, has put aside.
 func findKept(ctx context.Context, s *session, t *target) (string, error) {
 	nothing := fault.New(fault.Check, "'synctl swap list' shows what is kept.", "nothing of %s is kept that could be brought back", displayName(t.schema, t.name))
-	var there bool
-	if err := s.QueryRow(ctx, `SELECT to_regclass('synctl.swap') IS NOT NULL`).Scan(&there); err != nil {
-		return "", fmt.Errorf("look for synctl.swap: %w", err)
-	}
-	if !there {
-		return "", nothing
+	if there, err := stateExists(ctx, s); err != nil || !there {
+		return "", errors.Join(err, nothing)
 	}
 	list, err := records(ctx, s, t)
 	if err != nil {
@@ -81,7 +78,7 @@ func findKept(ctx context.Context, s *session, t *target) (string, error) {
 func (s *session) liveOID(ctx context.Context, t *target) (uint32, error) {
 	var oid uint32
 	err := s.QueryRow(ctx, `SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, t.schema, t.name).Scan(&oid)
-	if err == pgx.ErrNoRows {
+	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, nil
 	}
 	if err != nil {

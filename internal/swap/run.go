@@ -271,7 +271,12 @@ func (r *runner) carryOut(ctx context.Context, p *plan, st Step) error {
 	case exchange:
 		return r.exchange(ctx, p, st)
 	case retention:
-		return r.retain(ctx, r.t, r.opts.KeepOld, r.res)
+		dropped, failed, err := r.retain(ctx, st.SQL)
+		r.res.Dropped = append(r.res.Dropped, dropped...)
+		for _, f := range failed {
+			r.res.warn(r.log, f)
+		}
+		return err
 	}
 	return fmt.Errorf("unknown kind of step %d", st.kind)
 }
@@ -356,7 +361,11 @@ func (r *runner) finish(ctx context.Context) error {
 		return err
 	}
 	p := &plan{s: &situation{version: r.version, schema: r.t.schema, name: r.t.name}, o: r.opts, t: r.t}
-	p.addAftermath(live, r.action)
+	kept, err := keptNames(ctx, r.session, r.t, 0)
+	if err != nil {
+		return err
+	}
+	p.addAftermath(live, kept, r.action)
 	for _, st := range p.steps {
 		if err := r.step(ctx, p, st); err != nil {
 			return err

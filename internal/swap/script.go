@@ -28,8 +28,6 @@ func WriteScript(w io.Writer, plan []Step) error {
 			if len(st.SQL) > 1 {
 				sql = "BEGIN;\n" + sql + "COMMIT;\n"
 			}
-		case retention:
-			sql = st.SQL[0] + "\n"
 		}
 		if _, err := fmt.Fprintf(w, "%s\n", sql); err != nil {
 			return err

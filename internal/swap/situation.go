@@ -24,6 +24,7 @@ type situation struct {
 
 	lockable []string          // other tables that foreign keys tie in, qualified
 	refs     map[uint32]string // their names
+	kept     []string          // tables that earlier swaps put aside, the newest first
 	refusals []string          // why it cannot be done; all of them
 	warnings []string
 	print    string // fingerprint of everything above
@@ -161,6 +162,9 @@ func (s *session) survey(ctx context.Context, t *target) (*situation, error) {
 		return now, nil // the rest would only repeat it
 	}
 	if err := now.judge(ctx, tx, s.opts); err != nil {
+		return nil, err
+	}
+	if now.kept, err = keptNames(ctx, tx, t, t.staging); err != nil {
 		return nil, err
 	}
 	now.print, err = fingerprint(ctx, tx, now.oids())

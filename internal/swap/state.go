@@ -45,12 +45,8 @@ const stateIndex = `CREATE UNIQUE INDEX IF NOT EXISTS swap_preparing ON synctl.s
 // ensureState creates the state table. Two first swaps of a database at once would race in the catalogs: they take
 // turns.
 func (s *session) ensureState(ctx context.Context) error {
-	var there bool
-	if err := s.QueryRow(ctx, `SELECT to_regclass('synctl.swap') IS NOT NULL`).Scan(&there); err != nil {
-		return fmt.Errorf("look for synctl.swap: %w", err)
-	}
-	if there {
-		return nil
+	if there, err := stateExists(ctx, s); err != nil || there {
+		return err
 	}
 	tx, err := s.Begin(ctx)
 	if err != nil {
@@ -206,4 +202,31 @@ func keptTables(ctx context.Context, q querier, t *target) ([]kept, error) {
 		return nil, fmt.Errorf("read kept tables: %w", err)
 	}
 	return list, nil
+}
+
+// keptNames are the quoted names of a target's kept tables but one, the newest first.
+func keptNames(ctx context.Context, q querier, t *target, but uint32) ([]string, error) {
+	there, err := stateExists(ctx, q)
+	if err != nil || !there {
+		return nil, err
+	}
+	list, err := keptTables(ctx, q, t)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, k := range list {
+		if schema, _ := k.live(); k.OID != but {
+			names = append(names, pg.Ident(schema, *k.Kept))
+		}
+	}
+	return names, nil
+}
+
+// stateExists tells whether synctl has ever swapped anything in this database.
+func stateExists(ctx context.Context, q querier) (there bool, err error) {
+	if err := q.QueryRow(ctx, `SELECT to_regclass('synctl.swap') IS NOT NULL`).Scan(&there); err != nil {
+		return false, fmt.Errorf("look for synctl.swap: %w", err)
+	}
+	return there, nil
 }

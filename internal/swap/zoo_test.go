@@ -86,7 +86,7 @@ func TestPlainZoo(t *testing.T) {
 		b.want(`SELECT relpersistence::text FROM pg_class WHERE oid = '"Zoo"'::regclass`, "p")
 	}
 	// The identity goes on where it stood, and the serial sequence belongs to the new table.
-	b.want(fmt.Sprintf(`INSERT INTO "Zoo" ("Name", weight) VALUES ('next', 2) RETURNING id || '/' || no`), "110/21")
+	b.want(`INSERT INTO "Zoo" ("Name", weight) VALUES ('next', 2) RETURNING id || '/' || no`, "110/21")
 	b.rollback(b.again(o))
 	b.same("rollback", before, b.description(`"Zoo"`, "light", "lighter", "region"))
 	b.want(`INSERT INTO "Zoo" ("Name", weight) VALUES ('next', 2) RETURNING id || '/' || no`, "115/22")

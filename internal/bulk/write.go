@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -45,13 +46,13 @@ func (w *writeWork) run(ctx context.Context) error {
 		return err
 	}
 	for {
-		f := &feed{ctx: ctx, w: w, pending: w.format.Header()}
+		f := newFeed(ctx, w)
 		tag, err := w.conn.CopyFrom(ctx, f, w.copy)
-		f.finish()
-		if f.err != nil {
-			return f.err
-		}
-		if err != nil {
+		f.stop()
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
 			return w.explain(err, f.spans)
 		}
 		if err := w.counted(tag.RowsAffected(), f.rows); err != nil {
@@ -80,9 +81,12 @@ func (w *writeWork) counted(stored, sent int64) error {
 	return nil
 }
 
-// feed is what CopyFrom reads: chunk after chunk.
+// feed is what CopyFrom reads: chunk after chunk. CopyFrom reads from a goroutine of its own, which it does not wait for
+// when the connection is lost, so reading ends with stop and not before.
 type feed struct {
 	ctx     context.Context
+	cancel  context.CancelFunc
+	mu      sync.Mutex // guards what follows
 	w       *writeWork
 	pending []byte
 	cur     *chunk
@@ -90,10 +94,27 @@ type feed struct {
 	rows    int64
 	more    bool // the COPY ends, but there may be more chunks
 	ended   bool
-	err     error
 }
 
+func newFeed(ctx context.Context, w *writeWork) *feed {
+	f := &feed{w: w, pending: w.format.Header()}
+	f.ctx, f.cancel = context.WithCancel(ctx)
+	return f
+}
+
+// stop ends the reading and gives the last chunk back. The feed's results may be looked at after it.
+func (f *feed) stop() {
+	f.cancel()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.finish()
+	f.ended, f.pending = true, nil
+}
+
+// Read implements io.Reader.
 func (f *feed) Read(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	for len(f.pending) == 0 {
 		if err := f.next(); err != nil {
 			return 0, err
@@ -120,8 +141,7 @@ func (f *feed) next() error {
 				return nil
 			}
 		case <-f.ctx.Done():
-			f.err = f.ctx.Err()
-			return f.err
+			return f.ctx.Err()
 		}
 	}
 	f.ended = true

@@ -29,6 +29,7 @@ type bulkLoadOptions struct {
 	dryRun                    bool
 	csv                       csvFlags
 	load                      bulk.Options
+	swap                      loadSwap
 }
 
 func newBulkLoad(app *cli.App) *cobra.Command {
@@ -42,7 +43,10 @@ indexes. Before a row is read the data set's schema is held against the table's,
 Values arrive exact or are an error with file, row and column; nothing is rounded, cut or turned into null.
 
 A load that fails or is killed leaves nothing that the next one trips over. With --run-id a ledger in the target database
-remembers the run: one that is complete says so and exits 0, one that was killed starts again.`,
+remembers the run: one that is complete says so and exits 0, one that was killed starts again.
+
+With --swap the staging table is brought live afterwards, in the same run: what could not be exchanged is refused before a
+row is read, and a run (with --run-id) that ended between load and exchange goes on there.`,
 		Example: `  # Parquet files into shop_staging, read and copied in parallel
   synctl bulk load --from 'parquet:export/*.parquet' --to postgres://app@localhost/shop --table public.shop
 
@@ -51,6 +55,10 @@ remembers the run: one that is complete says so and exits 0, one that was killed
 
   # From another program, once per day however often it is tried
   zcat dump.json.gz | synctl bulk load --from - --to postgres://app@localhost/shop --table public.shop --run-id 2026-11-30
+
+  # Load a day's partition and bring it live in one go
+  synctl bulk load --from 'parquet:export/*.parquet' --to postgres://app@localhost/shop --table public.shop --run-id 2026-11-30 \
+    --swap --partition shop_20261130 --values "IN ('2026-11-30')" --min-rows 100000
 
   # A BigQuery table, some of its rows
   synctl bulk load --from bigquery://project/dataset/shop --filter "day = '2026-11-30'" --to postgres://app@localhost/shop --table public.shop`,
@@ -78,6 +86,7 @@ remembers the run: one that is complete says so and exits 0, one that was killed
 	fs.BoolVar(&o.load.KeepStaging, "keep-staging", false, "keep the staging table of a load that failed")
 	fs.BoolVarP(&o.dryRun, "dry-run", "n", false, "connect, check, print the plan, change nothing")
 	o.csv.add(fs)
+	o.swap.add(fs)
 	output := cli.AddOutputFlag(fs)
 	cmd.RunE = app.Finite(func(ctx context.Context, r *cli.Run) error { return runBulkLoad(ctx, r, o, output) })
 	return cmd
@@ -90,6 +99,9 @@ func runBulkLoad(ctx context.Context, r *cli.Run, o *bulkLoadOptions, output *cl
 	if r.Getenv("GOGC") == "" {
 		debug.SetGCPercent(25) // what is held is mostly plain bytes, so collecting more often costs little and bounds the peak
 	}
+	if err := o.swap.prepare(r, o); err != nil {
+		return err
+	}
 	src, err := openDataSet(ctx, r, o)
 	if err != nil {
 		return err
@@ -101,7 +113,8 @@ func runBulkLoad(ctx context.Context, r *cli.Run, o *bulkLoadOptions, output *cl
 		if err != nil {
 			return err
 		}
-		return r.Result(output, plan, func(w io.Writer) error { return writeLoadPlan(w, plan) })
+		both := loadPlan{plan, o.swap.result}
+		return r.Result(output, both, both.write)
 	}
 	stop, err := r.Report(func() cli.Snapshot {
 		p := job.Progress()
@@ -117,7 +130,8 @@ func runBulkLoad(ctx context.Context, r *cli.Run, o *bulkLoadOptions, output *cl
 	if err != nil && fault.ClassOf(err) != fault.DeadLetters {
 		return err
 	}
-	if printErr := r.Result(output, sum, func(w io.Writer) error { return writeLoadSummary(w, sum) }); printErr != nil {
+	both := loadSummary{sum, o.swap.outcome(sum)}
+	if printErr := r.Result(output, both, both.write); printErr != nil {
 		return printErr
 	}
 	return err

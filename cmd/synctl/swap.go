@@ -39,16 +39,7 @@ taken up by the same command. Anything that could not be carried over is refused
 	fs := cmd.Flags()
 	addTargetFlags(fs, &to, &o)
 	fs.StringVar(&o.Staging, "staging", "", "the loaded table")
-	fs.StringVar(&o.Values, "values", "", `the partition's bounds: "IN ('2026-11-30')" or "FROM (…) TO (…)"; may be left out for a partition that exists`)
-	fs.Int64Var(&o.MinRows, "min-rows", o.MinRows, "refuse a staging table with fewer rows")
-	fs.StringArrayVar(&o.Checks, "check", nil, "a query that must return true before the exchange (repeatable)")
-	fs.StringVar(&o.WaitFor, "wait-for", "", "hold the exchange until this query returns true")
-	fs.DurationVar(&o.WaitTimeout, "wait-timeout", 0, "how long --wait-for may take; 0 is for ever")
-	fs.IntVar(&o.KeepOld, "keep-old", o.KeepOld, "how many former tables to keep for a rollback")
-	fs.BoolVar(&o.KeepUnlogged, "keep-unlogged", false, "leave the table unlogged: a crash of the server then EMPTIES the live table")
-	fs.DurationVar(&o.SnapshotWait, "snapshot-wait", o.SnapshotWait, "how long to wait for transactions older than the data, which would find the new table empty")
-	fs.BoolVar(&o.IgnoreSnapshots, "ignore-snapshots", false, "exchange although such transactions remain")
-	fs.StringVar(&confirm, "confirm", "", "the table's name, instead of being asked for it on a terminal")
+	addExchangeFlags(fs, &confirm, &o)
 	output := cli.AddOutputFlag(fs)
 	cmd.AddCommand(newSwapRollback(app), newSwapList(app), newSwapCleanup(app))
 	cmd.RunE = app.Finite(func(ctx context.Context, r *cli.Run) error {
@@ -68,11 +59,30 @@ taken up by the same command. Anything that could not be carried over is refused
 func addTargetFlags(fs *pflag.FlagSet, to *string, o *swap.Options) {
 	fs.StringVar(to, "to", "", "the database (postgres://… or a libpq string); what is missing comes from the libpq environment")
 	fs.StringVar(&o.Table, "table", "", "the live table")
+	fs.BoolVarP(&o.DryRun, "dry-run", "n", false, "check, print the SQL, change nothing")
+}
+
+// addPlaceFlags say what is exchanged and how patiently.
+func addPlaceFlags(fs *pflag.FlagSet, o *swap.Options) {
 	fs.StringVar(&o.Partition, "partition", "", "the partition to replace or to add; left out: the whole table")
 	fs.DurationVar(&o.LockTimeout, "lock-timeout", o.LockTimeout, "the longest that one attempt makes anybody wait, in all and not per lock")
 	fs.IntVar(&o.LockRetries, "lock-retries", o.LockRetries, "further attempts before giving up")
 	fs.IntVar(&o.IndexJobs, "index-jobs", o.IndexJobs, "connections that build indexes at once")
-	fs.BoolVarP(&o.DryRun, "dry-run", "n", false, "check, print the SQL, change nothing")
+}
+
+// addExchangeFlags are those of an exchange, which 'swap' and 'bulk load --swap' share.
+func addExchangeFlags(fs *pflag.FlagSet, confirm *string, o *swap.Options) {
+	addPlaceFlags(fs, o)
+	fs.StringVar(&o.Values, "values", "", `the partition's bounds: "IN ('2026-11-30')" or "FROM (…) TO (…)"; may be left out for a partition that exists`)
+	fs.Int64Var(&o.MinRows, "min-rows", o.MinRows, "refuse a staging table with fewer rows")
+	fs.StringArrayVar(&o.Checks, "check", nil, "a query that must return true before the exchange (repeatable)")
+	fs.StringVar(&o.WaitFor, "wait-for", "", "hold the exchange until this query returns true")
+	fs.DurationVar(&o.WaitTimeout, "wait-timeout", 0, "how long --wait-for may take; 0 is for ever")
+	fs.IntVar(&o.KeepOld, "keep-old", o.KeepOld, "how many former tables to keep for a rollback")
+	fs.BoolVar(&o.KeepUnlogged, "keep-unlogged", false, "leave the table unlogged: a crash of the server then EMPTIES the live table")
+	fs.DurationVar(&o.SnapshotWait, "snapshot-wait", o.SnapshotWait, "how long to wait for transactions older than the data, which would find the new table empty")
+	fs.BoolVar(&o.IgnoreSnapshots, "ignore-snapshots", false, "exchange although such transactions remain")
+	fs.StringVar(confirm, "confirm", "", "the table's name, instead of being asked for it on a terminal")
 }
 
 func swapped(o swap.Options) string {

@@ -24,6 +24,7 @@ kept in its turn. Where the last swap added a partition that was not there befor
 	}
 	fs := cmd.Flags()
 	addTargetFlags(fs, &to, &o)
+	addPlaceFlags(fs, &o)
 	fs.DurationVar(&o.SnapshotWait, "snapshot-wait", o.SnapshotWait, "how long to wait for older transactions, should the kept table have to be rewritten")
 	fs.BoolVar(&o.IgnoreSnapshots, "ignore-snapshots", false, "exchange although such transactions remain")
 	fs.StringVar(&confirm, "confirm", "", "the table's name, instead of being asked for it on a terminal")

@@ -30,6 +30,9 @@ CREATE TABLE IF NOT EXISTS synctl.load_run (
 	rows_rejected bigint,
 	bytes         bigint,
 	exit_code     int,
+	staging_oid   oid,
+	loaded_at     timestamptz,
+	live_at       timestamptz,
 	error         text
 )`
 
@@ -48,8 +51,12 @@ type Run struct {
 	ExitCode   *int       `json:"exit_code,omitempty"`
 	Error      *string    `json:"error,omitempty"`
 
-	oid uint32
-	pid int32
+	LoadedAt *time.Time `json:"loaded_at,omitempty"` // when the staging table was complete
+	LiveAt   *time.Time `json:"live_at,omitempty"`   // when the same run had brought it live
+
+	oid        uint32
+	pid        int32
+	stagingOID *uint32
 }
 
 // ensureLedger makes schema and table where they are missing. Two runs that do so at once must not meet.
@@ -67,9 +74,10 @@ func ensureLedger(ctx context.Context, conn *pgx.Conn) error {
 // findRun reads a run; nil when there is none of that ID.
 func findRun(ctx context.Context, conn *pgx.Conn, id string) (*Run, error) {
 	r := &Run{ID: id}
-	err := conn.QueryRow(ctx, `SELECT state, live_table, live_oid, server_pid, staging_table, source, started_at, finished_at, rows_copied, rows_rejected, bytes, exit_code, error
+	err := conn.QueryRow(ctx, `SELECT state, live_table, live_oid, server_pid, staging_table, source, started_at, finished_at, rows_copied, rows_rejected, bytes, exit_code, error,
+		staging_oid, loaded_at, live_at
 		FROM synctl.load_run WHERE run_id = $1`, id).
-		Scan(&r.State, &r.Table, &r.oid, &r.pid, &r.Staging, &r.Source, &r.StartedAt, &r.FinishedAt, &r.Rows, &r.Rejected, &r.Bytes, &r.ExitCode, &r.Error)
+		Scan(&r.State, &r.Table, &r.oid, &r.pid, &r.Staging, &r.Source, &r.StartedAt, &r.FinishedAt, &r.Rows, &r.Rejected, &r.Bytes, &r.ExitCode, &r.Error, &r.stagingOID, &r.LoadedAt, &r.LiveAt)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -84,8 +92,28 @@ func beginRun(ctx context.Context, conn *pgx.Conn, id string, s *staging, source
 	_, err := conn.Exec(ctx, `INSERT INTO synctl.load_run (run_id, live_table, live_oid, server_pid, staging_table, source, state, started_at)
 		VALUES ($1, $2, $3, pg_backend_pid(), $4, $5, 'running', clock_timestamp())
 		ON CONFLICT (run_id) DO UPDATE SET live_oid = excluded.live_oid, server_pid = excluded.server_pid, staging_table = excluded.staging_table, state = 'running', started_at = excluded.started_at,
-			finished_at = NULL, rows_read = NULL, rows_copied = NULL, rows_rejected = NULL, bytes = NULL, exit_code = NULL, error = NULL`,
+			finished_at = NULL, rows_read = NULL, rows_copied = NULL, rows_rejected = NULL, bytes = NULL, exit_code = NULL, error = NULL,
+			staging_oid = NULL, loaded_at = NULL, live_at = NULL`,
 		id, s.live.String(), s.live.oid, s.String(), source)
+	if err != nil {
+		return serverFault(fmt.Errorf("write synctl.load_run: %w", err))
+	}
+	return nil
+}
+
+// takeRun writes that a later try goes on with what an earlier one loaded.
+func takeRun(ctx context.Context, conn *pgx.Conn, id string) error {
+	_, err := conn.Exec(ctx, `UPDATE synctl.load_run SET state = 'running', server_pid = pg_backend_pid(), finished_at = NULL, exit_code = NULL, error = NULL WHERE run_id = $1`, id)
+	if err != nil {
+		return serverFault(fmt.Errorf("write synctl.load_run: %w", err))
+	}
+	return nil
+}
+
+// noteLoaded writes that the staging table is complete, and which it is: whatever follows may rename it.
+func noteLoaded(ctx context.Context, tx execer, id string, s *Summary, staging string) error {
+	_, err := tx.Exec(ctx, `UPDATE synctl.load_run SET loaded_at = clock_timestamp(), staging_oid = to_regclass($2)::oid, rows_read = $3, rows_copied = $4, rows_rejected = $5, bytes = $6
+		WHERE run_id = $1`, id, staging, s.RowsRead, s.Rows, s.Rejected, s.Bytes)
 	if err != nil {
 		return serverFault(fmt.Errorf("write synctl.load_run: %w", err))
 	}

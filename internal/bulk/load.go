@@ -35,8 +35,9 @@ type Options struct {
 	RunID       string
 	DeadLetter  string // file for rows that do not fit; empty: the first one fails the load
 	NUL         convert.NULPolicy
-	Transform   string // SQL to run on the staging table after the load; {{staging}} and {{table}} stand for the names
-	KeepStaging bool   // keep the staging table of a load that failed
+	Transform   string  // SQL to run on the staging table after the load; {{staging}} and {{table}} stand for the names
+	KeepStaging bool    // keep the staging table of a load that failed
+	Follow      *Follow // what comes after the load in the same run; nil: nothing
 
 	Log *slog.Logger // nil: none
 }
@@ -83,28 +84,29 @@ func New(src Source, o Options) *Load {
 
 // Summary is what a load did.
 type Summary struct {
-	Table       string        `json:"table"`
-	Staging     string        `json:"staging"`
-	Source      string        `json:"source"`
-	RunID       string        `json:"run_id,omitempty"`
-	AlreadyDone bool          `json:"already_done,omitempty"`
-	RowsRead    int64         `json:"rows_read"`
-	Filtered    int64         `json:"rows_filtered"`
-	Rows        int64         `json:"rows"` // copied
-	Rejected    int64         `json:"rejected"`
-	DeadLetter  string        `json:"dead_letter,omitempty"`
-	NULs        int64         `json:"nul_characters,omitempty"`
-	AfterSQL    *int64        `json:"rows_after_transform,omitempty"`
-	Bytes       int64         `json:"bytes"` // of COPY data
-	Seconds     float64       `json:"seconds"`
-	RowsPerSec  float64       `json:"rows_per_second"`
-	Format      string        `json:"copy_format"`
-	TextReason  string        `json:"copy_format_reason,omitempty"`
-	Logged      bool          `json:"staging_logged"`
-	QueuePeak   int64         `json:"queue_peak_bytes"`
-	Trouble     *Trouble      `json:"source_trouble,omitempty"`
-	Readers     []ReaderStats `json:"readers,omitempty"`
-	Writers     []WriterStats `json:"writers,omitempty"`
+	Table         string        `json:"table"`
+	Staging       string        `json:"staging"`
+	Source        string        `json:"source"`
+	RunID         string        `json:"run_id,omitempty"`
+	AlreadyDone   bool          `json:"already_done,omitempty"`
+	AlreadyLoaded bool          `json:"already_loaded,omitempty"` // by an earlier try of this run; this one did what follows
+	RowsRead      int64         `json:"rows_read"`
+	Filtered      int64         `json:"rows_filtered"`
+	Rows          int64         `json:"rows"` // copied
+	Rejected      int64         `json:"rejected"`
+	DeadLetter    string        `json:"dead_letter,omitempty"`
+	NULs          int64         `json:"nul_characters,omitempty"`
+	AfterSQL      *int64        `json:"rows_after_transform,omitempty"`
+	Bytes         int64         `json:"bytes"` // of COPY data
+	Seconds       float64       `json:"seconds"`
+	RowsPerSec    float64       `json:"rows_per_second"`
+	Format        string        `json:"copy_format"`
+	TextReason    string        `json:"copy_format_reason,omitempty"`
+	Logged        bool          `json:"staging_logged"`
+	QueuePeak     int64         `json:"queue_peak_bytes"`
+	Trouble       *Trouble      `json:"source_trouble,omitempty"`
+	Readers       []ReaderStats `json:"readers,omitempty"`
+	Writers       []WriterStats `json:"writers,omitempty"`
 }
 
 // Progress is where a load stands.
@@ -183,6 +185,9 @@ func (l *Load) Run(ctx context.Context) (*Summary, error) {
 		if done || err != nil {
 			return sum, err
 		}
+		if sum.AlreadyLoaded {
+			return l.goOn(ctx, sum)
+		}
 		if err := beginRun(ctx, l.conn, l.o.RunID, l.staging, l.source.Name()); err != nil {
 			return nil, err
 		}
@@ -194,6 +199,25 @@ func (l *Load) Run(ctx context.Context) (*Summary, error) {
 		if err := l.rejects.publish(); err != nil {
 			return nil, err
 		}
+	}
+	if err := l.follow(ctx, sum); err != nil {
+		return nil, err
+	}
+	return sum, l.rejectedFault(sum)
+}
+
+// goOn does what follows a load that an earlier try has completed.
+func (l *Load) goOn(ctx context.Context, sum *Summary) (*Summary, error) {
+	if err := takeRun(ctx, l.conn, l.o.RunID); err != nil {
+		return nil, err
+	}
+	if sum.DeadLetter != "" {
+		if err := recoverRejects(sum.DeadLetter); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.follow(ctx, sum); err != nil {
+		return nil, err
 	}
 	return sum, l.rejectedFault(sum)
 }
@@ -210,6 +234,9 @@ func (l *Load) rejectedFault(sum *Summary) error {
 func (l *Load) load(ctx context.Context, sum *Summary) error {
 	old, err := l.agree(ctx)
 	if err != nil {
+		return err
+	}
+	if err := l.precheck(ctx, old); err != nil {
 		return err
 	}
 	sum.Format, sum.TextReason = l.format.String(), l.why
@@ -368,16 +395,22 @@ func (l *Load) finish(ctx context.Context, sum *Summary) error {
 		if l.o.RunID == "" {
 			return nil
 		}
-		exit := 0
-		if sum.Rejected > 0 {
-			exit = int(fault.DeadLetters)
+		if err := noteLoaded(ctx, tx, l.o.RunID, sum, l.staging.ident()); err != nil || l.o.Follow != nil {
+			return err
 		}
-		return endRun(ctx, tx, l.o.RunID, sum, exit, nil)
+		return endRun(ctx, tx, l.o.RunID, sum, exitOf(sum), nil)
 	})
 	if err != nil {
 		return serverFault(fmt.Errorf("mark the load complete: %w", err))
 	}
 	return nil
+}
+
+func exitOf(sum *Summary) int {
+	if sum.Rejected > 0 {
+		return int(fault.DeadLetters)
+	}
+	return 0
 }
 
 // resume looks a run up in the ledger: one that is done is not done again.
@@ -393,17 +426,29 @@ func (l *Load) resume(ctx context.Context, sum *Summary) (done bool, err error) 
 		return false, fault.New(fault.Usage, "Give every load an ID of its own.",
 			"run %s was a load of %s into %s, not of %s into %s", r.ID, r.Source, r.Table, sum.Source, sum.Table)
 	}
-	if r.State != "done" {
+	over := r.State == "done" && (l.o.Follow == nil || r.LiveAt != nil)
+	if !over && l.o.Follow != nil {
+		if sum.AlreadyLoaded, err = l.loaded(ctx, r); err != nil {
+			return false, err
+		}
+	}
+	if !over && !sum.AlreadyLoaded {
 		l.o.Log.Info("an earlier try of this run did not finish: starting again", "run", r.ID, "state", r.State)
 		return false, nil
 	}
-	sum.AlreadyDone, sum.Staging = true, r.Staging
+	sum.AlreadyDone, sum.Staging = over, r.Staging
 	if r.Rows != nil && r.Rejected != nil && r.Bytes != nil {
 		sum.Rows, sum.Rejected, sum.Bytes = *r.Rows, *r.Rejected, *r.Bytes
 		sum.RowsRead = sum.Rows + sum.Rejected
 	}
-	if sum.Rejected > 0 && l.o.DeadLetter != "" {
+	if sum.Rejected > 0 {
 		sum.DeadLetter = l.o.DeadLetter
+	}
+	if !over {
+		l.o.Log.Info("an earlier try of this run has loaded the data: going on from there", "run", r.ID)
+		return false, nil
+	}
+	if sum.DeadLetter != "" {
 		return true, errors.Join(recoverRejects(l.o.DeadLetter), l.rejectedFault(sum))
 	}
 	return true, l.rejectedFault(sum)

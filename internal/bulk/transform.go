@@ -58,6 +58,9 @@ func (l *Load) Plan(ctx context.Context) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := l.precheck(ctx, old); err != nil {
+		return nil, err
+	}
 	size := l.source.Size()
 	p := &Plan{Table: l.live.String(), Staging: l.staging.String(), Source: l.source.Name(), Rows: size.Rows, Bytes: size.Bytes, Estimated: !size.Exact,
 		Parts: size.Parts, PartsName: size.PartsName, Note: size.Note, Format: l.format.String(), TextReason: l.why, Readers: l.o.Readers, Writers: l.o.Writers}

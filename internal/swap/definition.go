@@ -16,7 +16,7 @@ func (p *plan) definition() []string {
 	for _, c := range m.Columns {
 		out = append(out, p.columnDefinition(c, *n.column(c.Name))...)
 	}
-	if changed(n.Comment, m.Comment) {
+	if changed(n.Comment, m.Comment) && !n.marked() {
 		out = append(out, comment("TABLE "+t, m.Comment))
 	}
 	for _, k := range m.Constraints {

@@ -141,6 +141,9 @@ func (p *plan) come() []string {
 	if s.new.Name != s.name {
 		out = append(out, fmt.Sprintf("ALTER TABLE %s RENAME TO %s", p.staging(), pg.Ident(s.name)))
 	}
+	if s.new.marked() {
+		out = append(out, comment("TABLE "+at, s.model().Comment))
+	}
 	for _, x := range p.indexes {
 		if x.name != x.last {
 			out = append(out, renameIndex(s.schema, x.name, x.last))

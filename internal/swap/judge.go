@@ -14,7 +14,7 @@ import (
 // judge finds everything that cannot be carried over, before anything is changed.
 func (s *situation) judge(ctx context.Context, tx pgx.Tx, o Options) error {
 	if s.new != nil {
-		s.judgeStaging()
+		s.judgeStaging(o.DryRun && len(o.Draft) > 0)
 		s.judgeColumns()
 		if err := s.judgeWriters(ctx, tx); err != nil {
 			return err
@@ -49,13 +49,27 @@ func (s *situation) judge(ctx context.Context, tx pgx.Tx, o Options) error {
 	return s.judgeRights(ctx, tx)
 }
 
-func (s *situation) judgeStaging() {
+// stagingMark begins the comment that a load gives its staging table, and by which its next try knows that the table is
+// its own to replace. It therefore stays until the exchange.
+const stagingMark = "synctl staging "
+
+func (r *relation) marked() bool {
+	return r.Comment != nil && strings.HasPrefix(*r.Comment, stagingMark)
+}
+
+func (r *relation) loading() bool {
+	return r.marked() && strings.Contains(*r.Comment, `"state":"loading"`)
+}
+
+func (s *situation) judgeStaging(draft bool) {
 	n := s.new
 	switch {
 	case n.Kind != "r":
 		s.refuse("staging %s is no table but %s", n.display(), kindName(n.Kind))
 	case n.Persistence == "t":
 		s.refuse("staging %s is a temporary table", n.display())
+	case n.loading() && !draft:
+		s.refuse("staging %s is not complete: a load is filling it, or did not end; load it again", n.display())
 	case n.Partition:
 		s.refuse("staging %s is already a partition of a table", n.display())
 	case s.old != nil && n.OID == s.old.OID, s.parent != nil && n.OID == s.parent.OID:

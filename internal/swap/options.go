@@ -29,6 +29,9 @@ type Options struct {
 	IgnoreSnapshots bool          // exchange although older snapshots remain
 	IndexJobs       int           // connections that build indexes at once; 4
 	DryRun          bool          // plan, change nothing
+	// Draft is SQL that makes the staging table, for a dry run before there is one. It runs inside of the transaction that
+	// reads the catalogs, which is rolled back.
+	Draft []string
 
 	Log *slog.Logger // not nil
 	// OnStep, when not nil, is called before every step of a run with its name.

@@ -22,7 +22,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, fault.New(fault.Usage, "Name the loaded table with --staging.", "no staging table given")
 	}
 	return run(ctx, o, actionSwap, func(ctx context.Context, s *session, t *target) (string, error) {
-		if t.staging != 0 {
+		if t.staging != 0 || len(s.drafted()) > 0 {
 			return "", nil
 		}
 		return s.takeUp(ctx, t)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+
 	"synctl/internal/fault"
 	"synctl/internal/pg"
 )
@@ -140,6 +142,9 @@ func (s *session) survey(ctx context.Context, t *target) (*situation, error) {
 	if _, err := tx.Exec(ctx, `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`); err != nil {
 		return nil, fmt.Errorf("set isolation: %w", err)
 	}
+	if err := s.draft(ctx, tx, t); err != nil {
+		return nil, err
+	}
 	live, err := describe(ctx, tx, s.version, t.table)
 	if err != nil {
 		return nil, err
@@ -169,6 +174,31 @@ func (s *session) survey(ctx context.Context, t *target) (*situation, error) {
 	}
 	now.print, err = fingerprint(ctx, tx, now.oids())
 	return now, err
+}
+
+// drafted is the SQL of a staging table that is not there yet.
+func (s *session) drafted() []string {
+	if !s.opts.DryRun {
+		return nil
+	}
+	return s.opts.Draft
+}
+
+// draft makes the staging table for the time of a survey.
+func (s *session) draft(ctx context.Context, tx pgx.Tx, t *target) error {
+	if len(s.drafted()) == 0 {
+		return nil
+	}
+	for _, sql := range append([]string{"SET LOCAL lock_timeout = '5s'"}, s.drafted()...) {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("make the staging table, to be rolled back: %s: %w", sql, err)
+		}
+	}
+	err := tx.QueryRow(ctx, `SELECT $1::regclass::oid`, pg.Ident(t.stagingSchema, t.stagingName)).Scan(&t.staging)
+	if err != nil {
+		return fmt.Errorf("look for the staging table that was made: %w", err)
+	}
+	return nil
 }
 
 func (s *situation) refuseKinds(live *relation) {

@@ -7,6 +7,10 @@ SHELL := /bin/bash
 # somebody else) the build goes on without it.
 BUILDVCS = $(shell git rev-parse --git-dir >/dev/null 2>&1 && git status --porcelain >/dev/null 2>&1 && echo true || echo false)
 
+# The binary is static. Tests are built the same way, so that nothing is compiled twice; the race detector needs cgo.
+export CGO_ENABLED ?= 0
+race: export CGO_ENABLED = 1
+
 help: ## tell the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -14,7 +18,7 @@ setup: ## make this machine able to run everything: PostgreSQL's programs, kines
 	@scripts/setup
 
 build: ## build bin/synctl
-	CGO_ENABLED=0 go build -trimpath -buildvcs=$(BUILDVCS) -o bin/synctl ./cmd/synctl
+	go build -buildvcs=$(BUILDVCS) -o bin/synctl ./cmd/synctl
 
 test: setup ## run all tests (TESTFLAGS="-run Zoo" for some)
 	@scripts/gotest -timeout 15m $(TESTFLAGS) ./...

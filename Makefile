@@ -1,7 +1,7 @@
 # Every target does its own set-up. 'make' alone tells what there is.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: conformance help setup build test test-matrix race fuzz bench lint docs demo
+.PHONY: conformance help setup build test test-matrix race fuzz bench lint docs demo demo-bulk
 
 # go build records the commit where git can be asked. Where it cannot (no git, a tarball, a clone that belongs to
 # somebody else) the build goes on without it.
@@ -50,3 +50,7 @@ docs: ## write docs/cli, docs/man and docs/exit-codes.md anew from the commands
 demo: build ## a tour on a throwaway server, under a minute (KINESIS=1: through kinesis-local)
 	@scripts/setup $(if $(filter 1,$(KINESIS)),kinesis)
 	@KINESIS=$(KINESIS) scripts/demo.sh
+
+demo-bulk: build ## a million rows loaded and brought live under an application that goes on working
+	@scripts/setup
+	@scripts/demo-bulk.sh

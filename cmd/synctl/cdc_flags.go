@@ -180,8 +180,11 @@ func snapshot(src *cdc.Source, stats *pipeline.Stats) cli.Snapshot {
 	st := src.Status()
 	s := cli.Snapshot{
 		Records: stats.DoneRecords.Load(), Bytes: stats.DoneBytes.Load(), InFlight: stats.Records.Load() - stats.DoneRecords.Load(),
-		Position: st.Confirmed.String(), Reconnects: st.Reconnects, WALHeld: st.WALHeld, Ready: true,
+		Position: st.Confirmed.String(), Reconnects: st.Reconnects, WALHeld: st.WALHeld, Ready: st.Connected,
 		Lag: &cli.Lag{Bytes: -1, Age: st.Behind},
+	}
+	if st.Stalled > 0 {
+		s.Trouble = fmt.Sprintf("no progress for %s although there is work: confirmed %s, read up to %s, the server is at %s", st.Stalled.Round(time.Second), st.Confirmed, st.Read, st.ServerEnd)
 	}
 	if st.ServerEnd > st.Confirmed {
 		s.Lag.Bytes = int64(st.ServerEnd - st.Confirmed)

@@ -157,6 +157,9 @@ func runCDCPublish(ctx context.Context, r *cli.Run, f *publishFlags) error {
 		err = f.fromDatabase(ctx, r, o, &src, sink)
 	}
 	err = errors.Join(err, sink.Close())
+	if err != nil && f.from != "-" && src.Load() == nil {
+		return err // it never began, so there is nothing to sum up
+	}
 	if err == nil && letters != nil && letters.Count() > 0 {
 		err = fault.New(fault.DeadLetters, "Look at them: jq . "+f.deadLetter, "%d records went to the dead-letter file %s", letters.Count(), f.deadLetter)
 	}

@@ -56,6 +56,7 @@ func (s *Source) lost(ctx context.Context, b *record.Batch, err error) error {
 }
 
 func (s *Source) disconnect() {
+	s.stats.connected.Store(false)
 	s.confirm.attach(nil)
 	if s.conn != nil {
 		s.conn.drop()

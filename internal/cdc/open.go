@@ -398,6 +398,7 @@ func (s *Source) startStream(ctx context.Context) error {
 	clear(s.relations)
 	s.tx, s.row, s.found = transaction{}, rowCounter{}, nil
 	s.confirm.attach(s.conn)
+	s.stats.connected.Store(true)
 	return nil
 }
 

@@ -107,6 +107,8 @@ type counters struct {
 	lastCommit                        atomic.Int64 // commit time of the last transaction read, in microseconds
 	progress                          atomic.Int64 // when something last moved, in nanoseconds
 	waiting                           atomic.Bool  // ReadBatch waits for the server
+	connected                         atomic.Bool  // replication runs
+	stalled                           atomic.Int64 // for how long Watch has seen no progress although there is work, in nanoseconds
 	walHeld                           atomic.Int64 // bytes that the slot holds back, as Watch last saw
 }
 

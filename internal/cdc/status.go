@@ -16,11 +16,13 @@ import (
 type Status struct {
 	Records, Transactions int64
 	Reconnects            int64
+	Connected             bool          // replication runs; while it does not, the source tries to connect again
 	Read                  record.LSN    // every transaction that ends at or below it has been read
 	Confirmed             record.LSN    // stored, and so what the server may be told
 	ServerEnd             record.LSN    // the server's end of WAL as it last said; 0: it has not
 	Behind                time.Duration // age of the last transaction read while there is more to read; 0 when there is not
 	Idle                  time.Duration // since something last moved
+	Stalled               time.Duration // without progress although there is work, as Watch last saw; 0 while it is too short to tell
 	WALHeld               int64         // bytes that the slot holds back, as of the last look; 0 without a look
 }
 
@@ -49,6 +51,7 @@ func (s *Source) Plan() Plan {
 func (s *Source) Status() Status {
 	st := Status{
 		Records: s.stats.records.Load(), Transactions: s.stats.transactions.Load(), Reconnects: s.stats.reconnects.Load(),
+		Connected: s.stats.connected.Load(), Stalled: time.Duration(s.stats.stalled.Load()),
 		Read: record.LSN(s.stats.readEnd.Load()), Confirmed: s.Confirmed(), ServerEnd: record.LSN(s.stats.serverEnd.Load()),
 		Idle: time.Since(time.Unix(0, s.stats.progress.Load())), WALHeld: s.stats.walHeld.Load(),
 	}
@@ -61,12 +64,17 @@ func (s *Source) Status() Status {
 // lookEvery is how often Watch asks the server.
 const lookEvery = 5 * time.Second
 
+// stallNotice is how long a run may stand still with work to do before it says so, in the log and to probes. A shorter
+// StallTimeout is announced at half time.
+const stallNotice = 30 * time.Second
+
 // Watch ends with an error when the run does not get on: when nothing has moved for StallTimeout although there is work,
 // or when the slot holds back more than MaxWALHeld. It returns nil when ctx ends. The caller ends the run with its error;
 // a slow or dead sink is noticed here, too, since the slot then stays where it is.
 func (s *Source) Watch(ctx context.Context) error {
-	look := lookEvery
+	look, notice := lookEvery, stallNotice
 	if s.opt.StallTimeout > 0 {
+		notice = min(notice, s.opt.StallTimeout/2)
 		look = min(look, max(s.opt.StallTimeout/4, 50*time.Millisecond))
 	}
 	tick := time.NewTicker(look)
@@ -93,7 +101,9 @@ func (s *Source) Watch(ctx context.Context) error {
 			idleSince = time.Now()
 		}
 		st := s.Status()
-		switch idle := time.Since(idleSince); {
+		idle := time.Since(idleSince)
+		s.noteStall(st, idle, notice)
+		switch {
 		case s.opt.MaxWALHeld > 0 && held > s.opt.MaxWALHeld:
 			return fault.New(fault.Failed, "Find out what keeps the sink or a long transaction, or raise --max-wal-held. The slot stays; the same command goes on where it stands.",
 				"slot %s holds back %d bytes of WAL, more than --max-wal-held %d; confirmed %s, the server is at %s", s.slot, held, s.opt.MaxWALHeld, st.Confirmed, end)
@@ -102,6 +112,19 @@ func (s *Source) Watch(ctx context.Context) error {
 				"no progress for %s, --stall-timeout is %s: confirmed %s, read up to %s, the server is at %s, %d bytes of WAL held back",
 				idle.Round(time.Millisecond), s.opt.StallTimeout, st.Confirmed, st.Read, st.ServerEnd, st.WALHeld)
 		}
+	}
+}
+
+// noteStall tells of a run that stands still, once for each time that it does, so that probes and logs do not look well
+// while the server's disk fills.
+func (s *Source) noteStall(st Status, idle, notice time.Duration) {
+	if idle < notice {
+		s.stats.stalled.Store(0)
+		return
+	}
+	if s.stats.stalled.Swap(int64(idle)) == 0 {
+		s.log.Warn("no progress although there is work: the sink takes nothing, or the server does not answer", "for", idle.Round(time.Second).String(),
+			"confirmed", st.Confirmed.String(), "read", st.Read.String(), "server", st.ServerEnd.String(), "wal_held", st.WALHeld)
 	}
 }
 

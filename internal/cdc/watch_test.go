@@ -31,6 +31,10 @@ func watched(t *testing.T, opt Options, sink pipeline.Sink, work func()) (after 
 	case <-time.After(8 * time.Second):
 	}
 	after = time.Since(begin)
+	st := src.Status()
+	if stalled := opt.StallTimeout > 0 && verdict != nil; (st.Stalled > 0) != stalled || !st.Connected {
+		t.Errorf("status at the end: %+v", st)
+	}
 	cancel()
 	<-run
 	if verdict == nil {

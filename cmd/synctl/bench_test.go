@@ -151,6 +151,7 @@ func backlog(b *testing.B, rows int, slots map[string]string) (*testkit.Cluster,
 
 func currentLSN(b *testing.B, conn *pgx.Conn) string {
 	b.Helper()
+	testkit.Exec(b, conn, "CHECKPOINT") // with synchronous_commit off the last commits need not be flushed yet
 	var lsn string
 	if err := conn.QueryRow(context.Background(), `SELECT pg_current_wal_flush_lsn()::text`).Scan(&lsn); err != nil {
 		b.Fatal(err)

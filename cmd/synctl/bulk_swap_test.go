@@ -78,14 +78,15 @@ type swapSum struct {
 // runUntilDone starts the command again and again, and kills it later and later, until it ends by itself.
 func runUntilDone(t *testing.T, args []string, kills *int) swapSum {
 	t.Helper()
-	for try := 0; ; try++ {
+	// The first kill comes before the fastest machine can be done; each next one may come later by half.
+	for span := 150 * time.Millisecond; ; span += span / 2 {
 		cmd := exec.Command("synctl", args...)
 		var stdout, stderr strings.Builder
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		timer := time.AfterFunc(200*time.Millisecond+rand.N(500*time.Millisecond+time.Duration(try)*100*time.Millisecond), func() { _ = cmd.Process.Kill() })
+		timer := time.AfterFunc(20*time.Millisecond+rand.N(span), func() { _ = cmd.Process.Kill() })
 		err := cmd.Wait()
 		timer.Stop()
 		if err == nil {

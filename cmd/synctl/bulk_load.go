@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -97,7 +96,7 @@ func runBulkLoad(ctx context.Context, r *cli.Run, o *bulkLoadOptions, output *cl
 		return err
 	}
 	if r.Getenv("GOGC") == "" {
-		debug.SetGCPercent(25) // what is held is mostly plain bytes, so collecting more often costs little and bounds the peak
+		defer boundGarbage()()
 	}
 	if err := o.swap.prepare(r, o); err != nil {
 		return err

@@ -46,7 +46,7 @@ func (s *loadSwap) prepare(r *cli.Run, o *bulkLoadOptions) error {
 			return err
 		},
 		Do: func(ctx context.Context, t bulk.Tables) error {
-			r.Log.Info("the staging table is complete: bringing it live", "staging", t.Staging)
+			r.Log.Info("the staging table is complete: bringing it live", "table", o.load.Table)
 			var err error
 			s.result, err = swap.Run(ctx, s.options(t))
 			return err
@@ -85,7 +85,7 @@ func (s loadSummary) write(w io.Writer) error {
 		return err
 	}
 	fmt.Fprintln(w)
-	return cli.Table(w, []string{"swap", ""}, swapSummary(s.Swap))
+	return writeSwapSummary(w, s.Swap)
 }
 
 // loadPlan is the same of a dry run.

@@ -108,18 +108,19 @@ func swapResult(r *cli.Run, output *cli.Output, res *swap.Result, err error) err
 		if res.Outcome == "planned" {
 			return swap.WriteScript(w, res.Plan)
 		}
-		return cli.Table(w, []string{"WHAT", "VALUE"}, swapSummary(res))
+		return writeSwapSummary(w, res)
 	})
 }
 
-func swapSummary(res *swap.Result) [][]string {
+func writeSwapSummary(w io.Writer, res *swap.Result) error {
 	what := res.Table
 	if res.Partition != "" {
-		what = fmt.Sprintf("%s, partition %s %s", res.Table, res.Partition, res.Bound)
+		what = strings.TrimSpace(fmt.Sprintf("%s, partition %s %s", res.Table, res.Partition, res.Bound))
 	}
-	rows := [][]string{{"outcome", res.Outcome}, {"table", what}}
+	head := []string{"swap of", what}
+	rows := [][]string{{"outcome", res.Outcome}}
 	if res.Outcome == "already" {
-		return rows
+		return cli.Table(w, head, rows)
 	}
 	if res.Rows >= 0 {
 		rows = append(rows, []string{"rows", cli.FormatCount(res.Rows)})
@@ -130,12 +131,12 @@ func swapSummary(res *swap.Result) [][]string {
 	if len(res.Dropped) > 0 {
 		rows = append(rows, []string{"dropped", strings.Join(res.Dropped, ", ")})
 	}
-	return append(rows,
+	return cli.Table(w, head, append(rows,
 		[]string{"longest lock held", duration(res.LockHeld)},
 		[]string{"longest wait for locks", duration(res.LockWaited)},
 		[]string{"attempts repeated", fmt.Sprint(res.Retries)},
 		[]string{"wait for snapshots", duration(res.SnapshotSeconds)},
-		[]string{"time in all", duration(res.Seconds)})
+		[]string{"time in all", duration(res.Seconds)}))
 }
 
 func duration(seconds float64) string {

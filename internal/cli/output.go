@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -47,7 +48,8 @@ func (r *Run) Result(o *Output, v any, text func(w io.Writer) error) error {
 // Table writes rows under a header, columns aligned. Cells with control characters are quoted: a name must not be able to
 // move the terminal's cursor.
 func Table(w io.Writer, header []string, rows [][]string) error {
-	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	var out bytes.Buffer
+	t := tabwriter.NewWriter(&out, 0, 8, 2, ' ', 0)
 	for _, row := range append([][]string{header}, rows...) {
 		for i, cell := range row {
 			if strings.ContainsFunc(cell, unicode.IsControl) {
@@ -60,7 +62,16 @@ func Table(w io.Writer, header []string, rows [][]string) error {
 		}
 		fmt.Fprintln(t)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	// Cells that are empty at the end of a row leave the padding of those before them.
+	for line := range strings.Lines(out.String()) {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Confirm makes sure that name is really meant before something is lost: by the flag --confirm NAME, else by asking on a

@@ -92,8 +92,11 @@ func statementAt(statements []string, i int) string {
 	if i < 0 || i >= len(statements) {
 		return ""
 	}
-	line, _, _ := strings.Cut(statements[i], "\n")
-	return line
+	lines := strings.Split(statements[i], "\n")
+	if at := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, "LOCK TABLE") }); at > 0 {
+		return strings.TrimSpace(lines[at]) // of a block, what it is there for
+	}
+	return lines[0]
 }
 
 // pause is at least as long as an attempt, so that others have the tables half of the time or more, grows to two

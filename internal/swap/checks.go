@@ -102,12 +102,20 @@ func askTrue(ctx context.Context, conn *pgx.Conn, sql string) (bool, error) {
 	return list[0] != nil && *list[0], nil
 }
 
+// queryFault is the fault of a query of the user's. A server that went away, or the end of the run, says nothing about the query.
+func queryFault(ctx context.Context, hint string, err error) error {
+	if ctx.Err() != nil || pg.Retryable(err) {
+		return err
+	}
+	return fault.Wrap(fault.Check, hint, err)
+}
+
 func (s *session) checkQueries(ctx context.Context, queries []string) error {
 	return s.asUser(ctx, func(ask func(string) (bool, error)) error {
 		for _, sql := range queries {
 			ok, err := ask(sql)
 			if err != nil {
-				return fault.New(fault.Check, "A check is a query of one row and one boolean column.", "check %q: %w", sql, err)
+				return queryFault(ctx, "A check is a query of one row and one boolean column.", fmt.Errorf("check %q: %w", sql, err))
 			}
 			if !ok {
 				return fault.New(fault.Check, "Nothing of the live table was changed. Correct the data or the check.", "check %q did not return true", sql)
@@ -125,7 +133,7 @@ func (s *session) waitFor(ctx context.Context, sql string) error {
 		for {
 			ok, err := ask(sql)
 			if err != nil {
-				return fault.New(fault.Check, "--wait-for is a query of one row and one boolean column.", "wait for %q: %w", sql, err)
+				return queryFault(ctx, "--wait-for is a query of one row and one boolean column.", fmt.Errorf("wait for %q: %w", sql, err))
 			}
 			if ok {
 				return nil

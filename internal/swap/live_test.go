@@ -229,7 +229,11 @@ func TestSnapshots(t *testing.T) {
 	o.SnapshotWait = 200 * time.Millisecond
 	b.refused(o, fault.Check, "snapshots from before the data was written", fmt.Sprint(old.PgConn().PID()))
 	b.same("refusal", before, b.description("ev", "ev_1", "ev_default"))
-	time.AfterFunc(300*time.Millisecond, func() { old.Exec(context.Background(), `COMMIT`) })
+	committed := make(chan error, 1)
+	time.AfterFunc(300*time.Millisecond, func() {
+		_, err := old.Exec(context.Background(), `COMMIT`)
+		committed <- err
+	})
 	o.SnapshotWait = 20 * time.Second
 	// A writer that began before and is still open keeps the xmin of every newer snapshot low. They are no danger.
 	testkit.Exec(b, b.conn, `CREATE TABLE aside (id int)`)
@@ -242,6 +246,9 @@ func TestSnapshots(t *testing.T) {
 		}
 	}
 	res := b.swap(o)
+	if err := <-committed; err != nil {
+		t.Fatal(err)
+	}
 	if res.SnapshotSeconds < 0.1 || res.SnapshotSeconds > 10 {
 		t.Errorf("waited %v s for snapshots", res.SnapshotSeconds)
 	}

@@ -235,10 +235,13 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	dsn := testkit.Shared(t).Database(t)
 	testkit.Exec(t, testkit.Connect(t, dsn), "CREATE TABLE numbers (id bigint NOT NULL, note text, day date)")
 	o := bulk.Options{To: pg.DSN(dsn), Table: "numbers"}
+	// A server of its own for each kind of fault: the load may end before its server has noticed.
+	s = bigqueryfake.Start(t, tables)
 	s.Faults = bigqueryfake.Faults{RowCountOff: 1}
 	if _, err := load(t, s, "numbers", Options{Backoff: time.Millisecond}, o); err == nil || !strings.Contains(err.Error(), "it says 101 rows and holds 100") {
 		t.Errorf("wrong row count: %v", err)
 	}
+	s = bigqueryfake.Start(t, tables)
 	s.Faults = bigqueryfake.Faults{BeforeResponse: func(_ int, at int64) error {
 		if at == 500 {
 			return status.Error(codes.OutOfRange, "offset is past the end")
@@ -248,6 +251,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 	if _, err := load(t, s, "numbers", Options{Backoff: time.Millisecond}, o); err == nil || !strings.Contains(err.Error(), "at row 501, try 1") {
 		t.Errorf("wrong offset: %v", err)
 	}
+	s = bigqueryfake.Start(t, tables)
 	s.Faults = bigqueryfake.Faults{BeforeOpen: func(int, int64) error { return status.Error(codes.Unavailable, "gone") }}
 	if _, err := load(t, s, "numbers", Options{Backoff: time.Microsecond}, o); fault.ClassOf(err) != fault.Unreachable || !strings.Contains(err.Error(), "try 11") {
 		t.Errorf("gone for good: %v", err)

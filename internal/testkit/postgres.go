@@ -209,6 +209,21 @@ func (c *Cluster) command(program string, args ...string) *exec.Cmd {
 
 // Start starts the server and waits until it answers.
 func (c *Cluster) Start() error {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		// After kill -9 the backends go a moment later than the postmaster, and until then no new one starts.
+		err := c.start()
+		if err == nil || !strings.Contains(lastLines(err.Error(), 3), "pre-existing shared memory block") || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+func lastLines(s string, n int) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+func (c *Cluster) start() error {
 	log, err := os.OpenFile(c.LogFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err

@@ -139,6 +139,7 @@ func appendRecord(dst []byte, r *Record) ([]byte, error) {
 	if dst, err = appendPosition(dst, r); err != nil {
 		return dst, err
 	}
+	dst = appendLSN(dst, `,"snapshot":"`, r.Snapshot)
 	dst = appendFloor(dst, r.Floor)
 	if dst, err = appendStream(dst, r); err != nil {
 		return dst, err
@@ -174,12 +175,15 @@ func appendPosition(dst []byte, r *Record) ([]byte, error) {
 	return append(dst, '"'), nil
 }
 
-func appendFloor(dst []byte, floor LSN) []byte {
-	if floor == 0 {
+func appendFloor(dst []byte, floor LSN) []byte { return appendLSN(dst, `,"floor":"`, floor) }
+
+// appendLSN writes a field that is left out when it is 0.
+func appendLSN(dst []byte, name string, lsn LSN) []byte {
+	if lsn == 0 {
 		return dst
 	}
-	dst = append(dst, `,"floor":"`...)
-	dst = floor.Append(dst)
+	dst = append(dst, name...)
+	dst = lsn.Append(dst)
 	return append(dst, '"')
 }
 

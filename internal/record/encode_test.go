@@ -32,6 +32,8 @@ func ops() map[string]struct {
 			head + `","op":"insert",` + pub + `"key":{"id":42},"after":{"id":42,"status":"new","note":null},` + tail + `}`},
 		"read": {&Record{Op: Read, Pos: pos(NoSuffix), Table: keyed, After: []Value{text("42"), text("new"), null}},
 			head + `","op":"read",` + pub + `"key":{"id":42},"after":{"id":42,"status":"new","note":null},"lsn":"0/16B3748","row_lsn":"0/16B3700"}`},
+		"read of a snapshot": {&Record{Op: Read, Pos: pos(NoSuffix), Table: keyed, After: []Value{text("42"), text("new"), null}, Snapshot: 0x16B3600, Floor: 0x16B3650},
+			head + `","op":"read",` + pub + `"key":{"id":42},"after":{"id":42,"status":"new","note":null},"lsn":"0/16B3748","row_lsn":"0/16B3700","snapshot":"0/16B3600","floor":"0/16B3650"}`},
 		"update with key tuple": {change(Update, keyed, []Value{text("42"), {}, {}}, []Value{text("42"), text("paid"), unchanged}),
 			head + `","op":"update",` + pub + `"key":{"id":42},"before":{"id":42},"after":{"id":42,"status":"paid"},"unchanged":["note"],` + tail + `}`},
 		"update filled from the old row": {change(Update, keyed, []Value{text("42"), text("new"), text("[1]")}, []Value{text("42"), text("paid"), unchanged}),

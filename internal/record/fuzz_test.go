@@ -92,7 +92,7 @@ func FuzzRoundTrip(f *testing.F) {
 	f.Fuzz(func(t *testing.T, op, suffix uint8, s, pair, js string, at int64, row uint64, n uint32, floor uint64, flag bool) {
 		r := fuzzRecord(op, suffix, s, pair, js, flag, keyed, keyless)
 		r.Pos = Pos{System: row * 31, Timeline: n / 3, Commit: LSN(row + 8), Row: LSN(row), N: n, Suffix: r.Pos.Suffix}
-		r.CommittedAt, r.XID, r.Floor = Micros(at), n, LSN(floor)
+		r.CommittedAt, r.XID, r.Floor, r.Snapshot = Micros(at), n, LSN(floor), LSN(floor/2)
 		line, err := AppendLine(nil, r)
 		if err != nil {
 			return // AppendLine refuses what has no JSON form
@@ -107,7 +107,7 @@ func FuzzRoundTrip(f *testing.F) {
 		if r.Op == Read && r.Pos.Commit == 0 || r.Op == Message && !r.Message.Transactional || r.Op == Read {
 			back.CommittedAt, back.XID = r.CommittedAt, r.XID // not written
 		}
-		if back.Op != r.Op || back.Pos != r.Pos || back.CommittedAt != r.CommittedAt || back.XID != r.XID || back.Floor != r.Floor {
+		if back.Op != r.Op || back.Pos != r.Pos || back.CommittedAt != r.CommittedAt || back.XID != r.XID || back.Floor != r.Floor || back.Snapshot != r.Snapshot {
 			t.Fatalf("wrote %+v\nread %+v", r, back)
 		}
 		if back.SchemaName() != r.SchemaName() || back.TableName() != r.TableName() || back.Moved() != r.Moved() {

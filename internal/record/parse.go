@@ -236,6 +236,8 @@ func (p *parser) position(f fieldSet) (cut *Span, err error) {
 		r.XID, err = p.uint32()
 	case fieldCommittedAt:
 		r.CommittedAt, err = p.time()
+	case fieldSnapshot:
+		r.Snapshot, err = p.lsn()
 	case fieldFloor:
 		r.Floor, err = p.lsn()
 		if err == nil && r.Floor == 0 {

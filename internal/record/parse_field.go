@@ -32,13 +32,14 @@ const (
 	fieldN
 	fieldXID
 	fieldCommittedAt
+	fieldSnapshot
 	fieldFloor
 	fieldStream
 )
 
 var fieldNames = [...]string{"v", "id", "op", "schema", "table", "key", "before", "after", "unchanged", "literal",
 	"literal_before", "moved", "looked_up", "tables", "cascade", "restart_identity", "prefix", "content", "transactional",
-	"data", "encoding", "lsn", "row_lsn", "n", "xid", "committed_at", "floor", "stream"}
+	"data", "encoding", "lsn", "row_lsn", "n", "xid", "committed_at", "snapshot", "floor", "stream"}
 
 // name is the name of the set's first field.
 func (f fieldSet) name() string { return fieldNames[bits.TrailingZeros32(uint32(f))] }
@@ -98,6 +99,8 @@ func fieldOf(name []byte) fieldSet {
 		return fieldXID
 	case "committed_at":
 		return fieldCommittedAt
+	case "snapshot":
+		return fieldSnapshot
 	case "floor":
 		return fieldFloor
 	case "stream":

@@ -65,6 +65,10 @@ type Record struct {
 	CommittedAt Micros
 	Floor       LSN // 0: none. See record.md: what a consumer needs to drop duplicates in bounded memory
 
+	// Snapshot is the run of a snapshot that the record belongs to, by where it began: of reads, and of changes of a table
+	// whose rows are not all in the feed yet. 0: none.
+	Snapshot LSN
+
 	Table         *Table  // of rows that came from PostgreSQL
 	Before, After []Value // by column; nil when PostgreSQL sent no such tuple
 	LookedUp      []int32 // columns of After that were read by key after the change, not sent with it

@@ -15,31 +15,36 @@ import (
 // minVersion is the oldest server that sends logical messages through pgoutput.
 const minVersion = 140000
 
+// minStandbyVersion is the oldest server that decodes on a standby.
+const minStandbyVersion = 160000
+
 // checkServer looks at what logical replication needs of the server and the role.
-func checkServer(ctx context.Context, conn *pgx.Conn) error {
+func checkServer(ctx context.Context, conn *pgx.Conn) (standby bool, err error) {
 	var version int
 	var level, role string
 	var may, rds bool
-	err := conn.QueryRow(ctx, `
-SELECT current_setting('server_version_num')::int, current_setting('wal_level'), current_user::text,
+	err = conn.QueryRow(ctx, `
+SELECT pg_is_in_recovery(), current_setting('server_version_num')::int, current_setting('wal_level'), current_user::text,
        r.rolsuper OR r.rolreplication,
        EXISTS (SELECT FROM pg_roles g WHERE g.rolname = 'rds_replication' AND pg_has_role(r.oid, g.oid, 'MEMBER'))
-FROM pg_roles r WHERE r.rolname = current_user`).Scan(&version, &level, &role, &may, &rds)
+FROM pg_roles r WHERE r.rolname = current_user`).Scan(&standby, &version, &level, &role, &may, &rds)
 	if err != nil {
-		return fmt.Errorf("check the server: %w", err)
+		return false, fmt.Errorf("check the server: %w", err)
 	}
 	switch {
 	case version < minVersion:
-		return fault.New(fault.Check, "Change capture works with PostgreSQL 14 and later.", "the server is version %d.%d", version/10000, version%10000)
+		return standby, fault.New(fault.Check, "Change capture works with PostgreSQL 14 and later.", "the server is version %d.%d", version/10000, version%10000)
+	case standby && version < minStandbyVersion:
+		return standby, fault.New(fault.Check, "Read from the primary; a standby can be read from with PostgreSQL 16 and later.", "the server is a standby, of version %d.%d", version/10000, version%10000)
 	case level != "logical":
-		return fault.New(fault.Check,
+		return standby, fault.New(fault.Check,
 			"Run ALTER SYSTEM SET wal_level = 'logical' and restart the server (Amazon RDS: set rds.logical_replication to 1; Cloud SQL: cloudsql.logical_decoding to on).",
 			"wal_level is %s, logical is needed", level)
 	case !may && !rds:
-		return fault.New(fault.Unreachable, fmt.Sprintf("Run ALTER ROLE %s REPLICATION as a superuser (Amazon RDS: GRANT rds_replication TO %s).", pg.Ident(role), pg.Ident(role)),
+		return standby, fault.New(fault.Unreachable, fmt.Sprintf("Run ALTER ROLE %s REPLICATION as a superuser (Amazon RDS: GRANT rds_replication TO %s).", pg.Ident(role), pg.Ident(role)),
 			"role %q may not replicate: it lacks the REPLICATION attribute", role)
 	}
-	return nil
+	return standby, nil
 }
 
 // tableInfo is a table as far as its identity goes.

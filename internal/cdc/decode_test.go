@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"testing"
 
 	"synctl/internal/pg"
@@ -70,7 +71,7 @@ func (l *loopReader) Read(p []byte) (int, error) {
 // ask.
 func offline(r io.Reader) *Source {
 	s := &Source{log: slog.New(slog.DiscardHandler), types: pg.NewCatalogue(), meta: &session{guards: true}, filter: &filter{},
-		scratch: record.NewBatch(0, nil, nil), relations: map[uint32]*relation{}, timelines: timelines{current: 1}, system: 1}
+		scratch: record.NewBatch(0, nil, nil), relations: map[uint32]*relation{}, timelines: timelines{current: 1}, sure: math.MaxUint64, system: 1}
 	text := &record.Type{OID: 25, Name: "text"}
 	s.relations[1] = &relation{table: record.NewTable("public", "a", 1, []record.Column{
 		{Name: "a", Type: text, Key: true}, {Name: "b", Type: text}, {Name: "c", Type: text}, {Name: "d", Type: text}})}

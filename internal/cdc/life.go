@@ -58,6 +58,7 @@ func (s *Source) lost(ctx context.Context, b *record.Batch, err error) error {
 func (s *Source) disconnect() {
 	s.stats.connected.Store(false)
 	s.confirm.attach(nil)
+	s.dropAsker()
 	if s.conn != nil {
 		s.conn.drop()
 		s.conn = nil
@@ -71,24 +72,19 @@ func (s *Source) connect(ctx context.Context) error {
 		return err
 	}
 	s.conn = r
-	id, err := r.identify(ctx)
+	h, err := r.history(ctx)
 	if err != nil {
 		return err
 	}
-	t, err := readTimelines(ctx, r.pg, id.timeline)
-	if err != nil {
-		return err
-	}
-	if id.system != s.system || !t.contains(s.timelines.current, s.read) {
+	if h.system != s.system || !h.timelines.contains(s.timelines.current, s.read) {
 		return fault.New(fault.Check,
 			"What was delivered beyond the switch is no longer part of the server's history. Bring the target in line; the next start tells what the state file knows.",
-			"the server that answers is system %d, timeline %d; position %s was read from system %d, timeline %d", id.system, id.timeline, s.read, s.system, s.timelines.current)
+			"the server that answers is system %d, timeline %d; position %s was read from system %d, timeline %d", h.system, h.timeline, s.read, s.system, s.timelines.current)
 	}
 	if err := s.checkAgain(ctx); err != nil {
 		return err
 	}
-	s.setTimelines(t)
-	s.serverEnd(id.end)
+	s.setHistory(h)
 	if err := s.startStream(ctx); err != nil {
 		return err
 	}
@@ -121,11 +117,6 @@ func (s *Source) checkAgain(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-func (s *Source) setTimelines(t timelines) {
-	s.timelines = t
-	s.timeline.Store(t.current)
 }
 
 // divergence is a transaction that was delivered in part and does not come again.

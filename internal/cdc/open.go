@@ -31,6 +31,7 @@ type opening struct {
 	opt      Options
 	database string
 	slotInfo *Slot
+	standby  bool
 	plan     Plan
 	make     []tableInfo // of the publication to be made
 }
@@ -76,11 +77,11 @@ func open(ctx context.Context, opt Options) (*Source, Plan, error) {
 }
 
 func (o *opening) run(ctx context.Context) error {
-	err := o.meta.do(ctx, func(conn *pgx.Conn) error {
-		if err := checkServer(ctx, conn); err != nil {
+	err := o.meta.do(ctx, func(conn *pgx.Conn) (err error) {
+		if o.standby, err = checkServer(ctx, conn); err != nil {
 			return err
 		}
-		if !o.opt.CheckOnly {
+		if !o.opt.CheckOnly && !o.standby { // on a standby, what the primary has in use looks left over
 			if err := dropLeftovers(ctx, conn, o.log); err != nil {
 				return err
 			}
@@ -122,6 +123,9 @@ func (o *opening) check(ctx context.Context, conn *pgx.Conn) (err error) {
 		o.publication = o.slot
 	}
 	err = o.checkTables(ctx, conn)
+	if err == nil && o.make != nil && o.standby {
+		err = standbyPublication(o.publication, o.make)
+	}
 	o.plan.Publication, o.plan.Slot = o.publication, o.slot
 	o.plan.MakesSlot = o.slotInfo == nil
 	o.plan.Tables = o.tables
@@ -262,17 +266,12 @@ func (o *opening) begin(ctx context.Context) error {
 		return err
 	}
 	o.conn = r
-	id, err := r.identify(ctx)
+	h, err := r.history(ctx)
 	if err != nil {
 		return err
 	}
-	o.system = id.system
-	o.serverEnd(id.end)
-	t, err := readTimelines(ctx, r.pg, id.timeline)
-	if err != nil {
-		return err
-	}
-	o.setTimelines(t)
+	o.system = h.system
+	o.setHistory(h)
 	from := o.plan.From
 	if o.slotInfo == nil {
 		if o.temp {
@@ -286,7 +285,7 @@ func (o *opening) begin(ctx context.Context) error {
 		}
 	}
 	if !o.temp {
-		if from, err = o.checkState(from, id); err != nil {
+		if from, err = o.checkState(from, h.identity); err != nil {
 			return err
 		}
 	}

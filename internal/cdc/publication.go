@@ -104,15 +104,28 @@ func planPublication(ctx context.Context, conn *pgx.Conn, f *filter) ([]tableInf
 	return wanted, checkIdentity(ctx, conn, wanted, true)
 }
 
-// createPublication publishes exactly these tables, partitions as their root.
-func createPublication(ctx context.Context, conn *pgx.Conn, name string, tables []tableInfo) error {
+// standbyPublication refuses what only the primary can make, with the statement that makes it there.
+func standbyPublication(name string, tables []tableInfo) error {
+	if name == "" {
+		name = "synctl"
+	}
+	return fault.New(fault.Check,
+		fmt.Sprintf("Run on the primary: %s. Then name it here with --publication %s.", publicationStatement(name, tables), name),
+		"the server is a standby, which cannot make a publication")
+}
+
+func publicationStatement(name string, tables []tableInfo) string {
 	var names []string
 	for _, t := range tables {
 		names = append(names, pg.Ident(t.name.Schema, t.name.Name))
 	}
 	// ONLY: children by inheritance are tables of their own; a partitioned table is published with its partitions anyway.
-	_, err := conn.Exec(ctx, "CREATE PUBLICATION "+pg.Ident(name)+" FOR TABLE ONLY "+strings.Join(names, ", ONLY ")+
-		" WITH (publish_via_partition_root = true)")
+	return "CREATE PUBLICATION " + pg.Ident(name) + " FOR TABLE ONLY " + strings.Join(names, ", ONLY ") + " WITH (publish_via_partition_root = true)"
+}
+
+// createPublication publishes exactly these tables, partitions as their root.
+func createPublication(ctx context.Context, conn *pgx.Conn, name string, tables []tableInfo) error {
+	_, err := conn.Exec(ctx, publicationStatement(name, tables))
 	var e *pgconn.PgError
 	if errors.As(err, &e) && e.Code == "42501" {
 		return fault.New(fault.Unreachable,

@@ -38,6 +38,8 @@ type replication struct {
 	frame *frame
 	mu    sync.Mutex // writes
 	buf   [39]byte
+
+	network, address string // of the server, as dialled
 }
 
 // identity is what IDENTIFY_SYSTEM says.
@@ -59,6 +61,7 @@ func connectReplication(ctx context.Context, cfg *pgx.ConnConfig) (*replication,
 		if err != nil {
 			return nil, err
 		}
+		r.network, r.address = network, addr
 		r.sock = newGatherConn(conn)
 		return r.sock, nil
 	}

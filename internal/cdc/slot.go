@@ -125,6 +125,7 @@ func createSlot(ctx context.Context, r *replication, watch *session, name string
 // change.
 func tellWaits(ctx context.Context, watch *session, pid uint32, name string, log *slog.Logger) {
 	var last string
+	var told bool
 	for pause := 2 * time.Second; ; pause = time.Second {
 		select {
 		case <-ctx.Done():
@@ -132,15 +133,22 @@ func tellWaits(ctx context.Context, watch *session, pid uint32, name string, log
 		case <-time.After(pause):
 		}
 		var who []string
+		var standby bool
 		err := watch.do(ctx, func(conn *pgx.Conn) (err error) {
-			who, err = blockers(ctx, conn, pid)
-			return err
+			if who, err = blockers(ctx, conn, pid); err != nil {
+				return err
+			}
+			return conn.QueryRow(ctx, `SELECT pg_is_in_recovery()`).Scan(&standby)
 		})
 		if err != nil {
 			if ctx.Err() == nil {
 				log.Debug("cannot tell what slot creation waits for", "error", err)
 			}
 			continue
+		}
+		if standby && !told {
+			log.Warn("slot creation on a standby waits for the primary to log its running transactions; SELECT pg_log_standby_snapshot() there makes it do so", "slot", name)
+			told = true
 		}
 		if now := strings.Join(who, "; "); now != last && now != "" {
 			log.Warn("slot creation waits for open transactions to end", "slot", name, "waits_for", now)

@@ -47,6 +47,8 @@ type Source struct {
 	// What follows belongs to ReadBatch's goroutine.
 	conn      *replication // nil: to be made
 	timelines timelines
+	sure      record.LSN   // timelines holds up to it
+	asker     *replication // nil: to be made when a standby has to be asked
 	relations map[uint32]*relation
 	tx        transaction
 	row       rowCounter
@@ -196,7 +198,7 @@ func (s *Source) step(ctx context.Context, b *record.Batch) error {
 		return errShort
 	}
 	if body[0] == 'k' {
-		err = s.keepalive(body[1:])
+		err = s.keepalive(ctx, body[1:])
 		f.skip(h)
 		return err
 	}
@@ -246,7 +248,7 @@ func (s *Source) patience(f *frame) (deadline time.Time, last bool) {
 func (s *Source) message(ctx context.Context, b *record.Batch, lsn record.LSN, kind byte, p []byte, owned bool) error {
 	switch kind {
 	case 'B':
-		return s.begin(b, lsn, p)
+		return s.begin(ctx, b, lsn, p)
 	case 'C':
 		return s.commit(b, p)
 	case 'R':
@@ -261,7 +263,7 @@ func (s *Source) message(ctx context.Context, b *record.Batch, lsn record.LSN, k
 	return fmt.Errorf("pgoutput message of unknown kind %q", kind)
 }
 
-func (s *Source) begin(b *record.Batch, lsn record.LSN, p []byte) error {
+func (s *Source) begin(ctx context.Context, b *record.Batch, lsn record.LSN, p []byte) error {
 	m, err := parseBegin(p)
 	if err != nil {
 		return fmt.Errorf("read BEGIN: %w", err)
@@ -269,6 +271,9 @@ func (s *Source) begin(b *record.Batch, lsn record.LSN, p []byte) error {
 	if s.until != 0 && m.commit >= s.until || s.full && !s.temp {
 		s.ended = true
 		return nil
+	}
+	if err := s.settle(ctx, m.commit); err != nil {
+		return err
 	}
 	tx := transaction{open: true, begin: m, first: lsn}
 	if s.resume.on {
@@ -329,7 +334,7 @@ func (s *Source) advance(lsn record.LSN) {
 	}
 }
 
-func (s *Source) keepalive(p []byte) error {
+func (s *Source) keepalive(ctx context.Context, p []byte) error {
 	r := reader{b: p}
 	end := r.lsn()
 	r.uint64() // the server's clock
@@ -344,6 +349,9 @@ func (s *Source) keepalive(p []byte) error {
 	// In the middle of a transaction the position says nothing of what of it has been sent. While a lost transaction is
 	// awaited, nothing may be passed over.
 	if !s.tx.open && !s.resume.on {
+		if err := s.settle(ctx, end); err != nil {
+			return err
+		}
 		s.advance(end)
 		if s.until != 0 && end >= s.until {
 			s.ended = true
@@ -378,6 +386,11 @@ func (s *Source) logical(ctx context.Context, b *record.Batch, p []byte, owned b
 			return errors.New("a message outside of transactions within one")
 		}
 		return errors.New("a message of a transaction outside of any")
+	}
+	if !m.transactional {
+		if err := s.settle(ctx, m.lsn); err != nil {
+			return err
+		}
 	}
 	pos := s.pos(m.lsn, 0, record.MessageEnd)
 	if !m.transactional {

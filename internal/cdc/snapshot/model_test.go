@@ -47,7 +47,7 @@ type modelTx struct {
 type chunk struct {
 	id, from, to int   // keys [from, to)
 	keys         []int // or these
-	low, high    bool  // written
+	high         bool  // its mark is written
 	snap         Snap
 	rows         map[int]row // nil: not read
 	window       *Window     // nil until the feed has the low mark
@@ -560,5 +560,19 @@ func TestDecodedForgets(t *testing.T) {
 	}
 	if len(d.blocks) != 2 {
 		t.Errorf("%d blocks are kept", len(d.blocks))
+	}
+}
+
+// TestWindowIsBounded: more changed keys than a window remembers make the chunk stale, and are not kept.
+func TestWindowIsBounded(t *testing.T) {
+	var w Window
+	for i := range maxTouched + 2 {
+		w.Touch(7, AppendKey(nil, []byte{byte(i), byte(i >> 8), byte(i >> 16)}), false, false)
+		if stale := w.Stale(Snap{}, &Decoded{}); stale != (i >= maxTouched) {
+			t.Fatalf("after %d keys: stale %t", i+1, stale)
+		}
+	}
+	if len(w.keys) != 0 {
+		t.Errorf("%d keys are kept", len(w.keys))
 	}
 }

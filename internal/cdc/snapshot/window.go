@@ -1,6 +1,6 @@
 package snapshot
 
-// maxTouched bounds the keys that a window remembers. Beyond it Full says that the feed has to wait for the chunk's rows.
+// maxTouched bounds the keys that a window remembers. A chunk beside which more is changed is read again.
 const maxTouched = 1 << 17
 
 // Window is what the feed carries of a table between a chunk's marks. It is used by the goroutine that reads the feed.
@@ -10,6 +10,7 @@ type Window struct {
 	// truncated is the last transaction that emptied the table between the marks; none if cut is false.
 	truncated uint32
 	cut       bool
+	overrun   bool // more was changed than can be remembered
 }
 
 // touch is the last change of a key in the window. The one before it had ended when this one was made, since rows are locked:
@@ -28,7 +29,11 @@ func (w *Window) Touch(xid uint32, key []byte, gone, partial bool) {
 	}
 	t, known := w.keys[string(key)]
 	if !known && len(w.keys) >= maxTouched {
-		panic("snapshot: Touch on a window that is full")
+		w.overrun = true
+		clear(w.keys)
+	}
+	if w.overrun {
+		return
 	}
 	partial = partial || known && t.partial && !t.gone
 	w.keys[string(key)] = touch{xid: xid, gone: gone, partial: partial && !gone}
@@ -44,15 +49,15 @@ func (w *Window) Truncate(xid uint32) {
 	w.txs[xid] = struct{}{}
 }
 
-// Full tells that no further key can be noted.
-func (w *Window) Full() bool { return len(w.keys) >= maxTouched }
-
 // Quiet tells that nothing was changed in the window, so that every row may go.
 func (w *Window) Quiet() bool { return len(w.txs) == 0 }
 
-// Stale tells that the chunk has to be read again: its snapshot does not see a transaction that the feed carried before the low
-// mark, and whose keys nobody has noted for it.
+// Stale tells that the chunk has to be read again: more was changed beside it than the window remembers, or its snapshot does not
+// see a transaction that the feed carried before the low mark, and whose keys nobody has noted for it.
 func (w *Window) Stale(s Snap, decoded *Decoded) bool {
+	if w.overrun {
+		return true
+	}
 	for _, x := range s.InProgress {
 		xid := uint32(x)
 		if _, within := w.txs[xid]; !within && decoded.Has(xid) {

@@ -424,4 +424,20 @@ func TestRoleWithoutRights(t *testing.T) {
 	weak := strings.Replace(dsn, "postgres@", "weak@", 1)
 	_, err := Open(context.Background(), Options{DSN: pg.DSN(weak), Stream: "s"})
 	fails(t, err, fault.Unreachable, "schema synctl")
+	// Nor where somebody else made the schema.
+	target, err := Open(context.Background(), Options{DSN: pg.DSN(dsn), Stream: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	target.Close(context.Background())
+	_, err = Open(context.Background(), Options{DSN: pg.DSN(weak), Stream: "s"})
+	fails(t, err, fault.Unreachable, `"weak"`, "schema synctl")
+	if hint := fault.HintOf(err); !strings.Contains(hint, `GRANT USAGE ON SCHEMA synctl TO "weak"`) {
+		t.Errorf("hint %q", hint)
+	}
+	testkit.Exec(t, conn, "GRANT USAGE ON SCHEMA synctl TO weak; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA synctl TO weak")
+	if target, err = Open(context.Background(), Options{DSN: pg.DSN(weak), Stream: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	target.Close(context.Background())
 }

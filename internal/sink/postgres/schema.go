@@ -3,11 +3,13 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"synctl/internal/fault"
+	"synctl/internal/pg"
 )
 
 // Advisory lock classes: the first of the two keys of pg_advisory_lock. "sync" in ASCII, and the number after it.
@@ -55,8 +57,11 @@ func hasSchema(ctx context.Context, conn *pgx.Conn) (bool, error) {
 // does not keep the second from a duplicate key in the catalogue.
 func ensureSchema(ctx context.Context, conn *pgx.Conn) error {
 	ok, err := hasSchema(ctx, conn)
-	if err != nil || ok {
+	if err != nil {
 		return err
+	}
+	if ok {
+		return checkSchemaRights(ctx, conn)
 	}
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1, 0)", lockSchema); err != nil {
@@ -75,6 +80,26 @@ func ensureSchema(ctx context.Context, conn *pgx.Conn) error {
 			"create schema synctl, which keeps the checkpoint beside the data: %s", pgErr.Message)
 	}
 	return err
+}
+
+// checkSchemaRights says at the start what the role lacks on a schema that another role made.
+func checkSchemaRights(ctx context.Context, conn *pgx.Conn) error {
+	var role string
+	var may bool
+	err := conn.QueryRow(ctx, `SELECT current_user::text, has_schema_privilege(s.oid, 'USAGE') AND (
+		SELECT bool_and(has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))
+		FROM pg_class c WHERE c.relnamespace = s.oid AND c.relname IN ('checkpoint', 'floor', 'seen', 'applied', 'held', 'truncated'))
+		FROM pg_namespace s WHERE s.nspname = 'synctl'`).Scan(&role, &may)
+	if err != nil {
+		return fmt.Errorf("check the rights on schema synctl: %w", err)
+	}
+	if !may {
+		ident := pg.Ident(role)
+		return fault.New(fault.Unreachable,
+			"As the schema's owner, run GRANT USAGE ON SCHEMA synctl TO "+ident+"; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA synctl TO "+ident+".",
+			"role %q may not use schema synctl, which keeps the checkpoint beside the data", role)
+	}
+	return nil
 }
 
 // synchronous makes the transaction's commit last through a crash, whatever the user chose for the data: what later

@@ -77,6 +77,15 @@ func TestRefusedRole(t *testing.T) {
 	if fault.ClassOf(err) != fault.Unreachable || !strings.Contains(fmt.Sprint(err), "REPLICATION") || !strings.Contains(fault.HintOf(err), "ALTER ROLE") {
 		t.Errorf("error %v, hint %q", err, fault.HintOf(err))
 	}
+	// Also where only the replication connection meets the refusal, as when a slot is dropped.
+	cfg, err := pg.Parse(pg.DSN(strings.Replace(dsn, "postgres@", role+"@", 1)), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = connectReplication(t.Context(), cfg)
+	if fault.ClassOf(err) != fault.Unreachable || !strings.Contains(fault.HintOf(err), "ALTER ROLE") {
+		t.Errorf("error %v, hint %q", err, fault.HintOf(err))
+	}
 	_, err = Open(t.Context(), Options{DSN: "postgres://nobody:secret@127.0.0.1:1/x?connect_timeout=2", Tables: []string{"public.a"}})
 	if fault.ClassOf(err) != fault.Unreachable || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("error %v", err)

@@ -63,15 +63,15 @@ func (f *stateFile) write(s savedState) (err error) {
 	}
 	dir := filepath.Dir(f.path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("write the state: %w", err)
+		return f.writeFault(err)
 	}
 	b, err := json.Marshal(s)
 	if err != nil {
-		return fmt.Errorf("write the state: %w", err)
+		return f.writeFault(err)
 	}
 	tmp, err := os.OpenFile(f.path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("write the state: %w", err)
+		return f.writeFault(err)
 	}
 	_, err = tmp.Write(append(b, '\n'))
 	err = errors.Join(err, tmp.Sync(), tmp.Close())
@@ -82,7 +82,7 @@ func (f *stateFile) write(s savedState) (err error) {
 		err = syncDir(dir)
 	}
 	if err != nil {
-		return fmt.Errorf("write the state file %s: %w", f.path, err)
+		return f.writeFault(err)
 	}
 	f.last = s
 	return nil
@@ -94,4 +94,9 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+func (f *stateFile) writeFault(err error) error {
+	return fault.New(fault.Failed, "Make room or mend the directory's rights, or name another place with --state and copy the file there; then run the same command again.",
+		"write the state file %s: %w", f.path, err)
 }

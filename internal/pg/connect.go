@@ -88,7 +88,12 @@ func ConnectFault(cfg *pgconn.Config, err error) error {
 		case "3D000":
 			hint = "Check the database's name, or create it."
 		case "53300":
-			hint = "Raise max_connections, or close other connections."
+			hint = "Raise max_connections (for replication max_wal_senders), or close other connections."
+		case "42501":
+			hint = "Run GRANT CONNECT ON DATABASE " + Ident(cfg.Database) + " TO " + Ident(cfg.User) + "."
+			if cfg.RuntimeParams["replication"] != "" {
+				hint = fmt.Sprintf("Run ALTER ROLE %s REPLICATION as a superuser (Amazon RDS: GRANT rds_replication TO %s).", Ident(cfg.User), Ident(cfg.User))
+			}
 		case "57P03":
 			hint = "The server is starting up or shutting down; try again."
 		}

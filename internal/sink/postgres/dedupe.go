@@ -52,12 +52,15 @@ type group struct {
 type tableState struct {
 	ref   tableRef
 	floor record.LSN
-	dirty bool
-	seen  map[changeID]struct{}
-	queue []seenID // in the order of arrival
-	head  int
-	prune bool // ids in synctl.seen are to go
-	kept  int  // ids in synctl.seen that are in memory, too
+	// snapshot is the latest run of a snapshot that the shard has had of the table. What an earlier one left on the way, and
+	// arrives late, is older than what this one read.
+	snapshot record.LSN
+	dirty    bool
+	seen     map[changeID]struct{}
+	queue    []seenID // in the order of arrival
+	head     int
+	prune    bool // ids in synctl.seen are to go
+	kept     int  // ids in synctl.seen that are in memory, too
 
 	spilled record.LSN // the highest commit whose ids are in synctl.seen alone; 0: none are
 }
@@ -109,13 +112,16 @@ func (d *dedupe) state(ref tableRef) *tableState {
 // can. raise is false for records whose floor speaks of more than one table.
 func (d *dedupe) duplicate(r *record.Record, t *tableState, raise bool) (dup, ask bool) {
 	d.records++
-	if raise && r.Floor > t.floor {
-		t.floor = r.Floor
+	if raise && (r.Floor > t.floor || r.Snapshot > t.snapshot) {
+		t.floor, t.snapshot = max(r.Floor, t.floor), max(r.Snapshot, t.snapshot)
 		if !t.dirty {
 			t.dirty = true
 			d.dirty = append(d.dirty, t)
 		}
 		t.drop()
+	}
+	if r.Op == record.Read && r.Snapshot < t.snapshot {
+		return true, false
 	}
 	if r.Pos.Commit <= t.floor {
 		return true, false

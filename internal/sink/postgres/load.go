@@ -50,7 +50,7 @@ func (s *Shard) inherit(ctx context.Context, tx pgx.Tx, parents []string) error 
 		return nil
 	}
 	if _, err := tx.Exec(ctx, `INSERT INTO synctl.floor
-		SELECT name, stream, $3, system, timeline, table_schema, table_name, max(floor) FROM synctl.floor
+		SELECT name, stream, $3, system, timeline, table_schema, table_name, max(floor), max(snapshot) FROM synctl.floor
 		WHERE name = $1 AND stream = $2 AND shard = ANY($4) GROUP BY name, stream, system, timeline, table_schema, table_name
 		ON CONFLICT DO NOTHING`, o.Checkpoint, o.Stream, s.id, parents); err != nil {
 		return err
@@ -62,14 +62,14 @@ func (s *Shard) inherit(ctx context.Context, tx pgx.Tx, parents []string) error 
 }
 
 func (s *Shard) loadFloors(ctx context.Context, tx pgx.Tx) error {
-	rows, err := tx.Query(ctx, `SELECT system::text, timeline, table_schema, table_name, floor::text FROM synctl.floor
+	rows, err := tx.Query(ctx, `SELECT system::text, timeline, table_schema, table_name, floor::text, snapshot::text FROM synctl.floor
 		WHERE name = $1 AND stream = $2 AND shard = $3`, s.t.opts.Checkpoint, s.t.opts.Stream, s.id)
 	if err != nil {
 		return err
 	}
-	var system, schema, name, floor string
+	var system, schema, name, floor, snapshot string
 	var timeline int64
-	_, err = pgx.ForEachRow(rows, []any{&system, &timeline, &schema, &name, &floor}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&system, &timeline, &schema, &name, &floor, &snapshot}, func() error {
 		sys, err := strconv.ParseUint(system, 10, 64)
 		if err != nil {
 			return err
@@ -78,7 +78,12 @@ func (s *Shard) loadFloors(ctx context.Context, tx pgx.Tx) error {
 		if err != nil {
 			return err
 		}
-		s.dedupe.state(tableRef{sys, uint32(timeline), schema, name}).floor = lsn
+		run, err := record.ParseLSN(snapshot)
+		if err != nil {
+			return err
+		}
+		t := s.dedupe.state(tableRef{sys, uint32(timeline), schema, name})
+		t.floor, t.snapshot = lsn, run
 		return nil
 	})
 	return err

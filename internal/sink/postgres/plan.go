@@ -14,9 +14,12 @@ const (
 	opMovedDelete opKind = iota // by text, content to find nothing
 	opReplace                   // the insert of a key update: replaces a row whose key is equal
 	opInsert
-	opRead // a row of a snapshot: only where no later change has made one
+	opLoad // a row of a load, which says nothing of when it was read: only where there is none
+	opRead // a row as the source has it, of a snapshot or beside one: inserted, or put over the one that is there
 	opUpdate
 	opDelete
+	opUpdateSome    // beside a snapshot, without all of the row's values: where there is a row; else a read brings it whole
+	opDeleteSome    // beside a snapshot: where there is a row
 	opKeylessUpdate // one row that is identical
 	opKeylessDelete
 )
@@ -156,8 +159,11 @@ func (x *tx) op(it *item) (op, error) {
 			o.kind = opReplace
 		}
 	case record.Read:
-		if o.kind = opRead; keyless {
+		switch o.kind = opRead; {
+		case keyless:
 			o.kind = opInsert
+		case it.rec.Snapshot == 0:
+			o.kind = opLoad
 		}
 	case record.Update:
 		if o.kind = opUpdate; keyless {
@@ -173,6 +179,9 @@ func (x *tx) op(it *item) (op, error) {
 			o.kind = opMovedDelete
 		}
 	}
+	if it.rec.Snapshot != 0 && !keyless {
+		o.kind = besideSnapshot(o.kind, len(l.Get(l.Unchanged)) == 0)
+	}
 	if len(obj) == 0 {
 		return o, wrapRecord(it.rec, errNoValues)
 	}
@@ -183,11 +192,24 @@ func (x *tx) op(it *item) (op, error) {
 	return o, nil
 }
 
+// besideSnapshot is what a change does while the rows of its table are still coming: the target may not have its row yet.
+func besideSnapshot(kind opKind, whole bool) opKind {
+	switch {
+	case kind == opInsert, kind == opUpdate && whole:
+		return opRead
+	case kind == opUpdate:
+		return opUpdateSome
+	case kind == opDelete:
+		return opDeleteSome
+	}
+	return kind
+}
+
 // object appends the values of an op as its statement takes them.
 func (o *op) object(dst []byte) ([]byte, error) {
 	l := &o.item.rec.Line
 	switch o.kind {
-	case opDelete, opMovedDelete:
+	case opDelete, opDeleteSome, opMovedDelete:
 		return o.shape.appendObject(dst, l.Get(l.Key), nil)
 	case opKeylessDelete:
 		return o.shape.appendObject(dst, l.Get(l.Before), l.Get(l.LiteralBefore))

@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS synctl.checkpoint (
 	PRIMARY KEY (name, stream, shard));
 CREATE TABLE IF NOT EXISTS synctl.floor (
 	name text, stream text, shard text, system numeric, timeline bigint, table_schema text, table_name text,
-	floor pg_lsn NOT NULL,
+	floor pg_lsn NOT NULL, snapshot pg_lsn NOT NULL DEFAULT '0/0',
 	PRIMARY KEY (name, stream, shard, system, timeline, table_schema, table_name));
 CREATE TABLE IF NOT EXISTS synctl.seen (
 	name text, stream text, shard text, id text, table_schema text NOT NULL, table_name text NOT NULL, commit_lsn pg_lsn NOT NULL,
@@ -43,13 +43,15 @@ CREATE TABLE IF NOT EXISTS synctl.held (
 	PRIMARY KEY (name, stream, shard, n));
 CREATE TABLE IF NOT EXISTS synctl.truncated (
 	name text, stream text, id text, applied_at timestamptz NOT NULL DEFAULT now(),
-	PRIMARY KEY (name, stream, id));`
+	PRIMARY KEY (name, stream, id));
+ALTER TABLE synctl.floor ADD COLUMN IF NOT EXISTS snapshot pg_lsn NOT NULL DEFAULT '0/0';`
 
 // hasSchema tells whether all of schema synctl is there, so that a role without CREATE can use what an owner made.
 func hasSchema(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	var n int
 	err := conn.QueryRow(ctx, `SELECT count(*) FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace
-		WHERE s.nspname = 'synctl' AND c.relname IN ('checkpoint', 'floor', 'seen', 'applied', 'held', 'truncated')`).Scan(&n)
+		WHERE s.nspname = 'synctl' AND c.relname IN ('checkpoint', 'floor', 'seen', 'applied', 'held', 'truncated')
+		AND (c.relname <> 'floor' OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'snapshot'))`).Scan(&n)
 	return n == 6, err
 }
 

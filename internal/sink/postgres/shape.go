@@ -35,6 +35,7 @@ const (
 	stmtInsert stmtKind = iota
 	stmtInsertNew
 	stmtUpdate
+	stmtUpdateExact
 	stmtReplace
 	stmtDelete
 	stmtDeleteExact
@@ -275,7 +276,7 @@ func (t *table) build(s *shape, kind stmtKind, key []string) (string, error) {
 			sql = "INSERT INTO " + t.ident + " SELECT FROM " + from
 		}
 		if kind == stmtInsertNew {
-			where, err := t.match(s, key, false)
+			where, err := t.match(s, key, true)
 			if err != nil {
 				return "", err
 			}
@@ -283,7 +284,7 @@ func (t *table) build(s *shape, kind stmtKind, key []string) (string, error) {
 		}
 		return sql, nil
 	}
-	where, err := t.match(s, key, kind == stmtDeleteExact)
+	where, err := t.match(s, key, kind == stmtDeleteExact || kind == stmtUpdateExact)
 	if err != nil {
 		return "", err
 	}

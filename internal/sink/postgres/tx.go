@@ -311,14 +311,17 @@ func (x *tx) storeFloors() error {
 	d, o := x.s.dedupe, &x.s.t.opts
 	if len(d.dirty) > 0 {
 		n := len(d.dirty)
-		system, timeline, schema, name, floor := make([]string, n), make([]int64, n), make([]string, n), make([]string, n), make([]string, n)
+		system, timeline, schema, name, floor, snapshot := make([]string, n), make([]int64, n), make([]string, n), make([]string, n), make([]string, n), make([]string, n)
 		for i, t := range d.dirty {
 			system[i], timeline[i], schema[i], name[i], floor[i] = fmt.Sprint(t.ref.system), int64(t.ref.timeline), t.ref.schema, t.ref.name, t.floor.String()
+			snapshot[i] = t.snapshot.String()
 		}
-		if _, err := x.exec(`INSERT INTO synctl.floor AS f SELECT $1, $2, $3, a::numeric, b, c, d, e::pg_lsn
-			FROM unnest($4::text[], $5::bigint[], $6::text[], $7::text[], $8::text[]) AS u(a, b, c, d, e)
-			ON CONFLICT (name, stream, shard, system, timeline, table_schema, table_name) DO UPDATE SET floor = excluded.floor WHERE f.floor < excluded.floor`,
-			o.Checkpoint, o.Stream, x.s.id, system, timeline, schema, name, floor); err != nil {
+		if _, err := x.exec(`INSERT INTO synctl.floor AS f SELECT $1, $2, $3, a::numeric, b, c, d, e::pg_lsn, g::pg_lsn
+			FROM unnest($4::text[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[]) AS u(a, b, c, d, e, g)
+			ON CONFLICT (name, stream, shard, system, timeline, table_schema, table_name) DO UPDATE
+			SET floor = greatest(f.floor, excluded.floor), snapshot = greatest(f.snapshot, excluded.snapshot)
+			WHERE f.floor < excluded.floor OR f.snapshot < excluded.snapshot`,
+			o.Checkpoint, o.Stream, x.s.id, system, timeline, schema, name, floor, snapshot); err != nil {
 			return err
 		}
 	}

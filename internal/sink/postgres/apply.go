@@ -161,7 +161,7 @@ func (x *tx) group(g *opGroup) error {
 // read makes rows what the records say, whether they are there or not. Most often none is.
 func (x *tx) read(g *opGroup) error {
 	var n int64
-	if err := x.set(g, stmtInsertNew, g.ops, &n); err != nil || n == int64(len(g.ops)) {
+	if err := x.set(g, stmtInsertNewExact, g.ops, &n); err != nil || n == int64(len(g.ops)) {
 		return err
 	}
 	if err := x.set(g, stmtUpdateExact, g.ops, &n); err != nil {
@@ -349,7 +349,7 @@ func reasonOf(e *pgconn.PgError) string {
 // conflict deals with a unique index that has the row's value already. On the key's own index it is a row that exists; on another one,
 // or where the keys differ as text, a change of another shard can make room.
 func (x *tx) conflict(it *item, e *pgconn.PgError) (wait string, err error) {
-	if it.rec.Op != record.Insert || len(it.by) == 0 || it.rec.Moved() {
+	if it.rec.Op != record.Insert || len(it.by) == 0 || it.rec.Moved() || it.rec.Snapshot != 0 {
 		return reasonOf(e), nil
 	}
 	l := &it.rec.Line

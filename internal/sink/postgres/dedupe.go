@@ -112,16 +112,10 @@ func (d *dedupe) state(ref tableRef) *tableState {
 // can. raise is false for records whose floor speaks of more than one table.
 func (d *dedupe) duplicate(r *record.Record, t *tableState, raise bool) (dup, ask bool) {
 	d.records++
-	if raise && (r.Floor > t.floor || r.Snapshot > t.snapshot) {
-		t.floor, t.snapshot = max(r.Floor, t.floor), max(r.Snapshot, t.snapshot)
-		if !t.dirty {
-			t.dirty = true
-			d.dirty = append(d.dirty, t)
-		}
+	if raise && r.Floor > t.floor {
+		t.floor = r.Floor
+		d.rose(t)
 		t.drop()
-	}
-	if r.Op == record.Read && r.Snapshot < t.snapshot {
-		return true, false
 	}
 	if r.Pos.Commit <= t.floor {
 		return true, false
@@ -135,6 +129,29 @@ func (d *dedupe) duplicate(r *record.Record, t *tableState, raise bool) (dup, as
 	g.live++
 	t.queue = append(t.queue, seenID{id, r.Pos.Commit, g})
 	return false, t.spilled > 0
+}
+
+// rose notes that a table has something for the next commit to keep.
+func (d *dedupe) rose(t *tableState) {
+	if !t.dirty {
+		t.dirty = true
+		d.dirty = append(d.dirty, t)
+	}
+}
+
+// run notes which run of a snapshot the shard has had of a table.
+func (d *dedupe) run(t *tableState, snapshot record.LSN) {
+	if snapshot > t.snapshot {
+		t.snapshot = snapshot
+		d.rose(t)
+	}
+}
+
+// stale tells a read that a dead run left on the way and that arrives behind something of a later run. Its id is no help: the
+// later run has read the row anew, under an id of its own. A load's read names no run and is never stale.
+func (d *dedupe) stale(r *record.Record, t *tableState) bool {
+	d.run(t, r.Snapshot)
+	return r.Op == record.Read && r.Snapshot != 0 && r.Snapshot < t.snapshot
 }
 
 // drop forgets the ids at or below the floor. One that stands behind a later one in the queue, as a redelivery can make

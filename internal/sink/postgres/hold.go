@@ -43,6 +43,7 @@ type heldRow struct {
 	record        string // its line
 	reason        string
 	op            record.Op
+	beside        bool // a snapshot: the row may be there already, or not yet
 }
 
 const reasonGone = "its TOASTed values were not in the change and its row was gone when they were looked up"
@@ -77,7 +78,7 @@ func (h *hold) load(s *Shard, row heldRow) error {
 	if err != nil {
 		return err
 	}
-	row.op, row.schema, row.table = rec.Op, rec.SchemaName(), rec.TableName()
+	row.op, row.schema, row.table, row.beside = rec.Op, rec.SchemaName(), rec.TableName(), rec.Snapshot != 0
 	h.add(s, string(key), row)
 	return nil
 }
@@ -163,29 +164,43 @@ func (x *tx) joinHeld(it *item) (held bool, err error) {
 		}
 		return false, nil
 	}
+	if it.rec.Op == record.Read && it.rec.Snapshot != 0 && len(it.by) > 0 {
+		// The row as a whole, and not older than anything that waits.
+		x.supersede(k)
+		return false, nil
+	}
 	if it.rec.Op == record.Delete && len(it.by) > 0 {
-		switch k.rows[0].op {
-		case record.Insert, record.Read:
+		switch op := k.rows[0].op; {
+		case k.rows[0].beside && op != record.Delete:
+			// What waits may have been to lie over a row, or to be its first.
+			x.supersede(k)
+			it.lenient = true
+			return false, nil
+		case op == record.Insert, op == record.Read:
 			// What was never there need not be removed.
-			x.applied += int64(len(k.rows)) + 1
-			x.released++
-			x.drop(k, len(k.rows))
+			x.supersede(k)
+			x.applied++
 			return true, nil
-		case record.Update:
-			x.applied += int64(len(k.rows))
-			x.released++
-			x.drop(k, len(k.rows))
+		case op == record.Update:
+			x.supersede(k)
 			return false, nil
 		}
 	}
 	return true, x.holdItem(it, k.reason)
 }
 
+// supersede drops what waits of a key: the record at hand makes its row what it is to be.
+func (x *tx) supersede(k *heldKey) {
+	x.applied += int64(len(k.rows))
+	x.released++
+	x.drop(k, len(k.rows))
+}
+
 // holdItem makes a record wait.
 func (x *tx) holdItem(it *item, reason string) error {
 	h := &x.s.hold
 	row := heldRow{
-		n: h.next, sequence: x.s.mark.Sequence, record: string(it.rec.Line.Bytes), reason: reason, op: it.rec.Op,
+		n: h.next, sequence: x.s.mark.Sequence, record: string(it.rec.Line.Bytes), reason: reason, op: it.rec.Op, beside: it.rec.Snapshot != 0,
 		schema: it.rec.SchemaName(), table: it.rec.TableName(),
 	}
 	if st := it.rec.Stream; st != nil {

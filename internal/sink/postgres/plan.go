@@ -179,7 +179,7 @@ func (x *tx) op(it *item) (op, error) {
 			o.kind = opMovedDelete
 		}
 	}
-	if it.rec.Snapshot != 0 && !keyless {
+	if (it.rec.Snapshot != 0 || it.lenient) && !keyless {
 		o.kind = besideSnapshot(o.kind, len(l.Get(l.Unchanged)) == 0)
 	}
 	if len(obj) == 0 {

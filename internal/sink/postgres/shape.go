@@ -34,6 +34,7 @@ type stmtKind uint8
 const (
 	stmtInsert stmtKind = iota
 	stmtInsertNew
+	stmtInsertNewExact // a key that differs as text alone is another row, which has to make room
 	stmtUpdate
 	stmtUpdateExact
 	stmtReplace
@@ -270,13 +271,13 @@ func (t *table) build(s *shape, kind stmtKind, key []string) (string, error) {
 	}
 	from := s.recordSet()
 	switch kind {
-	case stmtInsert, stmtInsertNew:
+	case stmtInsert, stmtInsertNew, stmtInsertNewExact:
 		sql := "INSERT INTO " + t.ident + " (" + strings.Join(names, ", ") + ") OVERRIDING SYSTEM VALUE SELECT " + strings.Join(values, ", ") + " FROM " + from
 		if len(names) == 0 {
 			sql = "INSERT INTO " + t.ident + " SELECT FROM " + from
 		}
-		if kind == stmtInsertNew {
-			where, err := t.match(s, key, true)
+		if kind != stmtInsert {
+			where, err := t.match(s, key, kind == stmtInsertNewExact)
 			if err != nil {
 				return "", err
 			}

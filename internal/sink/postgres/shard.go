@@ -232,6 +232,14 @@ func (s *Shard) applyRecords(ctx context.Context, records []*record.Record, mark
 	return s.transaction(ctx, records[from:], mark)
 }
 
+// stale tells a read of a dead run. It does not need a floor: what was copied from another stream has none.
+func (s *Shard) stale(r *record.Record) bool {
+	if r.Snapshot == 0 || r.Pos.System == 0 {
+		return false
+	}
+	return s.dedupe.stale(r, s.dedupe.table(r, r.Line.Get(r.Line.Schema), r.Line.Get(r.Line.Table)))
+}
+
 // known tells whether a record is at or before the committed mark: it is read again only for its id.
 func (s *Shard) known(r *record.Record) bool {
 	return r.Stream != nil && s.mark.Covers(r.Stream.Sequence, r.StreamLine)

@@ -25,6 +25,12 @@ func (s *Shard) truncate(ctx context.Context, r *record.Record, mark sink.Mark) 
 			wanted = append(wanted, id)
 		}
 	}
+	if r.Snapshot != 0 && r.Pos.System != 0 {
+		// A row that a dead run had read before must not come back behind the truncate.
+		for _, id := range wanted {
+			s.dedupe.run(s.dedupe.state(tableRef{r.Pos.System, r.Pos.Timeline, id.Schema, id.Name}), r.Snapshot)
+		}
+	}
 	applied, err := s.wasTruncated(ctx, r)
 	if err != nil {
 		return err

@@ -31,6 +31,8 @@ type item struct {
 	tab *table
 	key string   // the row's partition key: its identity here; the table's when it is keyless
 	by  []string // names of the key columns; none: keyless
+
+	lenient bool // a delete that need not find its row: what was to make it never got there
 }
 
 func (x *tx) begin() error {
@@ -76,6 +78,12 @@ func (x *tx) items(records []*record.Record) ([]item, error) {
 			continue
 		}
 		s.catching = s.catching && known
+		if s.stale(r) {
+			if !known {
+				x.duplicates++
+			}
+			continue
+		}
 		if r.Pos.System != 0 && r.Floor != 0 {
 			dup, more := s.dedupe.duplicate(r, s.dedupe.table(r, r.Line.Get(r.Line.Schema), r.Line.Get(r.Line.Table)), true)
 			if dup && !known {

@@ -20,8 +20,8 @@ const benchTable = `CREATE TABLE orders (id bigint PRIMARY KEY, customer int, st
 	created_at timestamptz, updated_at timestamptz, flags int[], doc jsonb)`
 
 // benchStream holds changes of 9 columns, in transactions of 100; mixed: a third each of inserts, updates and deletes but for
-// the first third, which is inserts.
-func benchStream(b *testing.B, records int, mixed bool) stream.Stream {
+// the first third, which is inserts; read: rows of a snapshot.
+func benchStream(b *testing.B, records int, kind string) stream.Stream {
 	b.Helper()
 	dir := filepath.Join(b.TempDir(), "bench")
 	if err := file.Create(dir, file.Options{}); err != nil {
@@ -47,7 +47,7 @@ func benchStream(b *testing.B, records int, mixed bool) stream.Stream {
 				floor = max(floor, max(commit, 0x100100)-0x100000)
 			}
 			lsn += 64
-			line = benchLine(line[:0], at, records, mixed, commit, lsn)
+			line = benchLine(line[:0], at, records, kind, commit, lsn)
 			if err := record.Parse(batch.Copy(line), batch.Add()); err != nil {
 				b.Fatalf("%v: %s", err, line)
 			}
@@ -70,9 +70,12 @@ func benchStream(b *testing.B, records int, mixed bool) stream.Stream {
 	return st
 }
 
-func benchLine(dst []byte, at, records int, mixed bool, commit, lsn record.LSN) []byte {
+func benchLine(dst []byte, at, records int, kind string, commit, lsn record.LSN) []byte {
 	op, id := "insert", at
-	if third := records / 3; mixed && at >= third {
+	if kind == "read" {
+		op = "read"
+	}
+	if third := records / 3; kind == "mixed" && at >= third {
 		switch at % 3 {
 		case 1:
 			op, id = "update", (at*7919)%(third/2)
@@ -89,6 +92,9 @@ func benchLine(dst []byte, at, records int, mixed bool, commit, lsn record.LSN) 
 	} else {
 		head = fmt.Appendf(head, `"after":{"id":%d,"customer":%d,"status":"paid","total":%d.50,"note":"some words about order %d","created_at":"2026-11-30T19:58:00.123456+00:00","updated_at":"2026-11-30T19:58:00.123456+00:00","flags":[1,2,3],"doc":{"a": %d}},`,
 			id, at%1000, at%9999, at, at)
+	}
+	if op == "read" {
+		return fmt.Appendf(head, `"lsn":"%s","row_lsn":"%s","snapshot":"0/100"}`, commit, lsn)
 	}
 	return fmt.Appendf(head, `"lsn":"%s","row_lsn":"%s","xid":7,"committed_at":"2026-11-30T19:58:00.123456Z"}`, commit, lsn)
 }
@@ -110,14 +116,14 @@ func BenchmarkReplay(b *testing.B) {
 		}
 	}
 	b.Run("stdout", func(b *testing.B) {
-		st := benchStream(b, records, false)
+		st := benchStream(b, records, "insert")
 		for b.Loop() {
 			run(b, st, &Plain{Sink: ndjson.NewSink(io.Discard, "nowhere")})
 		}
 	})
-	for _, mixed := range []bool{false, true} {
-		b.Run(fmt.Sprintf("postgres/mixed=%t", mixed), func(b *testing.B) {
-			st := benchStream(b, records, mixed)
+	for name, kind := range map[string]string{"mixed=false": "insert", "mixed=true": "mixed", "reads": "read"} {
+		b.Run("postgres/"+name, func(b *testing.B) {
+			st := benchStream(b, records, kind)
 			cluster := testkit.Shared(b)
 			for b.Loop() {
 				b.StopTimer()
@@ -132,7 +138,7 @@ func BenchmarkReplay(b *testing.B) {
 					b.Fatalf("%d changes applied", n)
 				}
 				var rows int
-				if err := conn.QueryRow(context.Background(), "SELECT count(*) FROM orders").Scan(&rows); err != nil || !mixed && rows != records {
+				if err := conn.QueryRow(context.Background(), "SELECT count(*) FROM orders").Scan(&rows); err != nil || kind != "mixed" && rows != records {
 					b.Fatalf("%d rows (%v)", rows, err)
 				}
 				target.Close(context.Background())

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"synctl/internal/cdc"
+	"synctl/internal/cdc/snapshot"
 	"synctl/internal/cli"
 	"synctl/internal/fault"
 	"synctl/internal/pg"
@@ -40,6 +41,10 @@ type captureFlags struct {
 	stallTimeout   time.Duration
 	maxWALHeld     cli.Size
 	unresolved     cli.Choice
+	snapshot       cli.Choice
+	snapWorkers    int
+	snapChunk      cli.Size
+	snapRate       int64
 	queueBytes     cli.Size
 	live           *cli.LiveFlags
 }
@@ -59,6 +64,11 @@ func (f *captureFlags) register(fs *pflag.FlagSet, from string) {
 	fs.DurationVar(&f.stallTimeout, "stall-timeout", 0, "fail when nothing moves for this long although there is work (0: never)")
 	fs.Var(&f.maxWALHeld, "max-wal-held", "fail when the slot holds back more WAL than this (0: never)")
 	fs.Var(&f.unresolved, "unresolved-type", "a value whose composite type was altered or dropped since: an error, or its text")
+	f.snapshot, f.snapChunk = cli.NewChoice("none", "initial", "only"), snapshot.DefaultChunkBytes
+	fs.Var(&f.snapshot, "snapshot", "rows that the tables have already: left out, delivered as read records beside the changes, or that and then end")
+	fs.IntVar(&f.snapWorkers, "snapshot-workers", snapshot.DefaultWorkers, "connections that read rows of a snapshot at the same time")
+	fs.Var(&f.snapChunk, "snapshot-chunk-bytes", "rows of a snapshot between two marks in the log; each worker holds up to two such chunks in memory")
+	fs.Int64Var(&f.snapRate, "snapshot-rate", 0, "rows per second that a snapshot reads at most (0: no limit)")
 	fs.Var(&f.queueBytes, "queue-bytes", "bytes in memory between the server and the sink; a larger row travels alone")
 	f.live = cli.AddLiveFlags(fs)
 }
@@ -80,6 +90,8 @@ func (f *captureFlags) options(r *cli.Run) (cdc.Options, error) {
 	if f.unresolved.Value == "text" {
 		o.UnresolvedType = cdc.UnresolvedText
 	}
+	o.Snapshot = map[string]cdc.SnapshotMode{"none": cdc.SnapshotNone, "initial": cdc.SnapshotInitial, "only": cdc.SnapshotOnly}[f.snapshot.Value]
+	o.SnapshotWorkers, o.SnapshotChunkBytes, o.SnapshotRate = f.snapWorkers, int64(f.snapChunk), f.snapRate
 	switch f.untilLSN {
 	case "":
 	case "now":
@@ -92,6 +104,9 @@ func (f *captureFlags) options(r *cli.Run) (cdc.Options, error) {
 		o.UntilLSN = lsn
 	}
 	switch {
+	case f.snapWorkers < 1 || f.snapChunk < 64<<10 || f.snapRate < 0:
+		return o, fault.New(fault.Usage, "At least one worker, chunks of 64KiB or more, a rate of 0 (no limit) or more.",
+			"--snapshot-workers %d, --snapshot-chunk-bytes %s, --snapshot-rate %d", f.snapWorkers, f.snapChunk.String(), f.snapRate)
 	case f.limit < 0:
 		return o, fault.New(fault.Usage, "Give a number above 0.", "--limit %d", f.limit)
 	case f.queueBytes < 128<<10:
@@ -175,8 +190,8 @@ func (f *captureFlags) capture(ctx context.Context, r *cli.Run, src *cdc.Source,
 // hungSink is how long a run that does not get on may take to notice that it is over.
 const hungSink = 2 * time.Second
 
-// snapshot is the progress of a capture.
-func snapshot(src *cdc.Source, stats *pipeline.Stats) cli.Snapshot {
+// progressOf is the progress of a capture.
+func progressOf(src *cdc.Source, stats *pipeline.Stats) cli.Snapshot {
 	st := src.Status()
 	s := cli.Snapshot{
 		Records: stats.DoneRecords.Load(), Bytes: stats.DoneBytes.Load(), InFlight: stats.Records.Load() - stats.DoneRecords.Load(),

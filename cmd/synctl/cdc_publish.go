@@ -92,7 +92,7 @@ func (f *publishFlags) check() error {
 	}
 	for name, given := range map[string]bool{"--table": len(f.tables) > 0, "--publication": f.publication != "", "--slot": f.slot != "",
 		"--create": f.create, "--until-lsn": f.untilLSN != "", "--limit": f.limit != 0, "--state": f.state != "", "--accept-gap": f.acceptGap,
-		"--stall-timeout": f.stallTimeout != 0, "--max-wal-held": f.maxWALHeld != 0} {
+		"--stall-timeout": f.stallTimeout != 0, "--max-wal-held": f.maxWALHeld != 0, "--snapshot": f.snapshot.Value != "none"} {
 		if given {
 			return usage("Leave it out, or name a database with --from.", "%s is of a database, and --from is -", name)
 		}
@@ -182,7 +182,7 @@ func (f *publishFlags) fromDatabase(ctx context.Context, r *cli.Run, o cdc.Optio
 	}
 	r.Log.Info("publishing", "tables", len(plan.Tables), "publication", plan.Publication, "slot", plan.Slot, "from", src.Confirmed().String(), "to", f.to)
 	var stats pipeline.Stats
-	stop, err := r.Report(func() cli.Snapshot { return withSink(snapshot(src, &stats), sink) })
+	stop, err := r.Report(func() cli.Snapshot { return withSink(progressOf(src, &stats), sink) })
 	if err != nil {
 		return closing(ctx, src, err)
 	}

@@ -65,7 +65,7 @@ func runCDCTail(ctx context.Context, r *cli.Run, f *captureFlags, transactions b
 	plan := src.Plan()
 	r.Log.Info("capturing", "tables", len(plan.Tables), "publication", plan.Publication, "slot", plan.Slot, "from", src.Confirmed().String())
 	var stats pipeline.Stats
-	stop, err := r.Report(func() cli.Snapshot { return snapshot(src, &stats) })
+	stop, err := r.Report(func() cli.Snapshot { return progressOf(src, &stats) })
 	if err != nil {
 		return closing(ctx, src, err)
 	}

@@ -64,6 +64,16 @@ func (c *confirmer) kick() {
 	}
 }
 
+// interrupt wakes a reader that waits for the server: its connection is lost to it.
+func (c *confirmer) interrupt() {
+	c.mu.Lock()
+	conn := c.conn
+	c.mu.Unlock()
+	if conn != nil {
+		conn.drop()
+	}
+}
+
 // attach gives status messages their connection; nil takes it away.
 func (c *confirmer) attach(r *replication) {
 	c.mu.Lock()

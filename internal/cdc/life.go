@@ -25,7 +25,7 @@ func (b *backoff) next() time.Duration {
 // lost handles a failed step: a durable slot is connected to again, with what was read of a transaction that was cut
 // remembered so that it is not delivered twice. Every other error ends the run.
 func (s *Source) lost(ctx context.Context, b *record.Batch, err error) error {
-	if ferr := s.confirm.failure(); ferr != nil {
+	if ferr := s.failure(); ferr != nil {
 		return ferr
 	}
 	if !lostConnection(err) {
@@ -148,6 +148,9 @@ const midTransactionPatience = time.Second
 // removes what was made for this run alone. ReadBatch must have returned. ctx bounds all of it.
 func (s *Source) Close(ctx context.Context) (err error) {
 	s.close.Do(func() {
+		if s.snaps.run != nil {
+			s.snaps.run.Close()
+		}
 		fctx, cancel := ctx, context.CancelFunc(func() {})
 		if s.tx.open {
 			fctx, cancel = context.WithTimeout(ctx, midTransactionPatience)
@@ -176,6 +179,9 @@ func (s *Source) release(ctx context.Context) (err error) {
 			close(s.confirm.stop)
 			<-s.confirm.done
 		}
+	}
+	if s.snaps.run != nil {
+		s.snaps.run.Close()
 	}
 	s.disconnect()
 	if s.tmpPub != "" {

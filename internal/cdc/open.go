@@ -295,7 +295,13 @@ func (o *opening) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := o.startSnapshots(ctx, o.savedSnapshot); err != nil {
+		return err
+	}
 	o.confirm.start(o.log, interval, from, o.store)
+	if err := o.store(from); err != nil { // what is to be read is known before any of it is
+		return err
+	}
 	return o.startStream(ctx)
 }
 
@@ -354,6 +360,7 @@ func (o *opening) checkState(slotAt record.LSN, id identity) (from record.LSN, e
 			return 0, err
 		}
 	}
+	o.savedSnapshot = saved.Snapshot
 	// Also the first time, so that a slot that is made anew before anything was confirmed is known as such.
 	return from, o.store(from)
 }
@@ -381,7 +388,13 @@ func (s *Source) store(lsn record.LSN) error {
 	if s.state == nil {
 		return nil
 	}
-	return s.state.write(savedState{Version: 1, System: fmt.Sprint(s.system), Slot: s.slot, Timeline: s.timeline.Load(), Confirmed: lsn.String()})
+	saved := savedState{Version: 1, System: fmt.Sprint(s.system), Slot: s.slot, Timeline: s.timeline.Load(), Confirmed: lsn.String(), Snapshot: s.savedSnapshot}
+	if run := s.snaps.run; run != nil {
+		if state := run.Saved(lsn); len(state.Tables) > 0 {
+			saved.Snapshot = &state
+		}
+	}
+	return s.state.write(saved)
 }
 
 // startStream begins to replicate behind what has been read.

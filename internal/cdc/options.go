@@ -40,6 +40,11 @@ type Options struct {
 	MaxWALHeld     int64         // bytes of WAL held back by the slot at which the run fails; 0: never
 	UnresolvedType UnresolvedType
 
+	Snapshot           SnapshotMode
+	SnapshotWorkers    int   // connections that read rows at the same time; 0: 1
+	SnapshotChunkBytes int64 // of rows between two marks; 0: 8 MiB
+	SnapshotRate       int64 // rows per second in all, at most; 0: no limit
+
 	CheckOnly   bool         // make nothing: Open checks, and says in Plan what it would make
 	Application string       // application_name; "": synctl
 	Log         *slog.Logger // nil: silent

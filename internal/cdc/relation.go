@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"synctl/internal/cdc/snapshot"
 	"synctl/internal/fault"
 	"synctl/internal/pg"
 	"synctl/internal/record"
@@ -20,6 +21,7 @@ type relation struct {
 	skip      bool // not asked for by --table
 	composite bool // has columns with composite types in them, whose fields the stream does not describe
 	message   relationMessage
+	job       *snapshot.Job // its rows are being read, or were in one go; nil for most
 }
 
 // relation handles a RELATION message: the server sends one before a table's first row, and again after the table, its
@@ -44,6 +46,9 @@ func (s *Source) relation(ctx context.Context, p []byte) error {
 		}
 	} else {
 		rel.table = record.NewTable(m.schema, m.name, m.oid, nil)
+	}
+	if s.snaps.run != nil && !rel.skip {
+		rel.job = s.snaps.run.Job(m.schema, m.name)
 	}
 	s.relations[m.oid] = rel
 	return nil

@@ -28,7 +28,7 @@ func (s *Source) rowMessage(ctx context.Context, b *record.Batch, h head, lsn re
 	if rel == nil {
 		return fmt.Errorf("a row of relation %d, which the server has not described", oid)
 	}
-	if rel.skip || s.tx.skip {
+	if rel.skip || s.tx.skip || rel.job != nil && s.snaps.run.LeaveOut(rel.job, s.tx.xid) {
 		s.row.next(lsn)
 		return f.discard(ctx, h, whole)
 	}
@@ -81,6 +81,7 @@ func (s *Source) rowMessage(ctx context.Context, b *record.Batch, h head, lsn re
 	}
 	n := s.row.next(lsn)
 	table := rel.table
+	first := len(b.Records)
 	if rel.composite {
 		if table, err = s.fitting(ctx, rel, t); err != nil {
 			return err
@@ -100,6 +101,14 @@ func (s *Source) rowMessage(ctx context.Context, b *record.Batch, h head, lsn re
 		}
 	default:
 		s.update(b, table, lsn, n, t)
+	}
+	if rel.job != nil {
+		s.beside(rel, kind, t)
+		if rel.job.Incomplete() {
+			for i := range b.Records[first:] {
+				b.Records[first+i].Snapshot = s.snaps.run.Epoch()
+			}
+		}
 	}
 	if whole {
 		f.skip(h)

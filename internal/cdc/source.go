@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"synctl/internal/cdc/snapshot"
 	"synctl/internal/pg"
 	"synctl/internal/pipeline"
 	"synctl/internal/record"
@@ -29,16 +30,17 @@ const keepaliveEvery = 250 * time.Millisecond
 
 // Source is a stream of changes. ReadBatch is for one goroutine; Ack, Close and the accessors for any.
 type Source struct {
-	opt    Options
-	log    *slog.Logger
-	system uint64
-	filter *filter
-	meta   *session
-	types  *pg.Catalogue
-	state  *stateFile // nil for a temporary slot
-	slot   string
-	temp   bool // the slot is this run's alone
-	tmpPub string
+	opt           Options
+	log           *slog.Logger
+	system        uint64
+	filter        *filter
+	meta          *session
+	types         *pg.Catalogue
+	state         *stateFile      // nil for a temporary slot
+	savedSnapshot *snapshot.State // what the state file had of snapshots when the run began
+	slot          string
+	temp          bool // the slot is this run's alone
+	tmpPub        string
 
 	publication string
 	tables      []TableName
@@ -65,6 +67,8 @@ type Source struct {
 	probe     []byte        // for trying values of composite types
 	retries   backoff
 	silence   time.Duration // after which a server that says nothing is given up; 0: never
+
+	snaps snapshots
 
 	confirm  confirmer
 	timeline atomic.Uint32 // the server's own, for the state file
@@ -122,7 +126,7 @@ func (s *Source) ReadBatch(ctx context.Context, b *record.Batch) error {
 	s.stats.waiting.Store(true)
 	defer s.stats.waiting.Store(false)
 	for {
-		if err := s.confirm.failure(); err != nil {
+		if err := s.failure(); err != nil {
 			return err
 		}
 		if len(b.Records) == 0 && s.token == 0 && s.ended {
@@ -149,8 +153,19 @@ func (s *Source) ReadBatch(ctx context.Context, b *record.Batch) error {
 	}
 }
 
+// failure is what ended the run from aside.
+func (s *Source) failure() error {
+	if err := s.confirm.failure(); err != nil || s.snaps.run == nil {
+		return err
+	}
+	return s.snaps.run.Err()
+}
+
 // complete tells whether the batch should go now rather than wait for the server.
 func (s *Source) complete(b *record.Batch) bool {
+	if s.snaps.chunk != nil {
+		return false
+	}
 	if s.conn != nil && s.conn.ready() {
 		return false
 	}
@@ -178,6 +193,9 @@ func (s *Source) step(ctx context.Context, b *record.Batch) error {
 			return errFull
 		}
 		return s.connect(ctx)
+	}
+	if s.snaps.chunk != nil {
+		return s.deliver(ctx, b)
 	}
 	f := s.conn.frame
 	deadline, last := s.patience(f)
@@ -321,7 +339,7 @@ func (s *Source) commit(b *record.Batch, p []byte) error {
 	}
 	s.tx = transaction{}
 	s.advance(end)
-	if s.until != 0 && end >= s.until || s.full {
+	if s.snapshotEnded(end) || s.until != 0 && end >= s.until || s.full {
 		s.ended = true
 	}
 	return nil
@@ -392,6 +410,13 @@ func (s *Source) logical(ctx context.Context, b *record.Batch, p []byte, owned b
 			return err
 		}
 	}
+	if m.prefix == snapshot.Prefix {
+		// What synctl says to itself through the log is for no consumer.
+		if m.transactional {
+			return s.own(m.content)
+		}
+		return nil
+	}
 	pos := s.pos(m.lsn, 0, record.MessageEnd)
 	if !m.transactional {
 		if s.until != 0 && m.lsn > s.until {
@@ -437,9 +462,16 @@ func (s *Source) truncate(b *record.Batch, lsn record.LSN, p []byte) error {
 		if rel == nil {
 			return fmt.Errorf("TRUNCATE of relation %d, which the server has not described", oid)
 		}
-		if !rel.skip {
-			info.Tables = append(info.Tables, rel.table)
+		if rel.skip {
+			continue
 		}
+		if rel.job != nil {
+			if s.snaps.run.LeaveOut(rel.job, s.tx.xid) {
+				continue
+			}
+			s.snaps.run.Truncate(rel.job, s.tx.xid)
+		}
+		info.Tables = append(info.Tables, rel.table)
 	}
 	if len(info.Tables) == 0 || s.delivered(pos) {
 		return nil

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 
+	"synctl/internal/cdc/snapshot"
 	"synctl/internal/fault"
 	"synctl/internal/record"
 )
@@ -25,6 +27,8 @@ type savedState struct {
 	Slot      string `json:"slot"`
 	Timeline  uint32 `json:"timeline"`
 	Confirmed string `json:"confirmed_lsn"`
+
+	Snapshot *snapshot.State `json:"snapshot,omitempty"` // of the tables that were asked for, as of Confirmed
 }
 
 // StatePath is where the state of a slot is kept unless --state says otherwise: by system and slot, below the state
@@ -58,7 +62,7 @@ func (f *stateFile) read() (saved savedState, lsn record.LSN, ok bool, err error
 
 // write stores the state durably: a new file beside the old one takes its place once it is on the disk.
 func (f *stateFile) write(s savedState) (err error) {
-	if s == f.last {
+	if reflect.DeepEqual(s, f.last) {
 		return nil
 	}
 	dir := filepath.Dir(f.path)

@@ -26,7 +26,7 @@ type change struct {
 	to      row
 }
 
-type mark struct {
+type logMark struct {
 	run, chunk int
 	high       bool
 }
@@ -35,7 +35,7 @@ type mark struct {
 type entry struct {
 	changes []change
 	xid     uint32
-	mark    *mark
+	mark    *logMark
 }
 
 type modelTx struct {
@@ -299,7 +299,7 @@ func (m *model) work() {
 			c.to = m.next
 		}
 		m.chunks[c.id] = c
-		m.log = append(m.log, entry{mark: &mark{m.run, c.id, false}})
+		m.log = append(m.log, entry{mark: &logMark{m.run, c.id, false}})
 		return
 	}
 	if len(mine) == 0 {
@@ -321,7 +321,7 @@ func (m *model) work() {
 		return
 	}
 	c.high = true
-	m.log = append(m.log, entry{mark: &mark{m.run, c.id, true}})
+	m.log = append(m.log, entry{mark: &logMark{m.run, c.id, true}})
 }
 
 func key(k int) []byte { return AppendKey(nil, []byte{byte(k)}) }
@@ -368,7 +368,7 @@ func (m *model) deliver(c *chunk) {
 		m.ids++
 		retry := &chunk{id: m.ids, from: c.from, to: c.to, keys: c.keys}
 		m.chunks[retry.id] = retry
-		m.log = append(m.log, entry{mark: &mark{m.run, retry.id, false}})
+		m.log = append(m.log, entry{mark: &logMark{m.run, retry.id, false}})
 		return
 	}
 	m.decoded.Forget(c.snap)

@@ -40,6 +40,18 @@ func ParseSnap(s string) (Snap, error) {
 	return p, nil
 }
 
+// String is PostgreSQL's text form.
+func (s Snap) String() string {
+	b := fmt.Appendf(nil, "%d:%d:", s.Xmin, s.Xmax)
+	for i, x := range s.InProgress {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(b, x, 10)
+	}
+	return string(b)
+}
+
 // full completes the 32 bits of a transaction id that replication gives: of the two that are nearest to the snapshot, the
 // nearer one.
 func (s Snap) full(xid uint32) uint64 {

@@ -4,16 +4,21 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"synctl/internal/record"
 	"synctl/internal/stream"
@@ -219,6 +224,8 @@ type chaos struct {
 	replayFlags  []string
 	kills        int // of the publisher and of the consumer each
 	transactions int64
+	// rows that the source has before the publisher first runs, and which it delivers as a snapshot; 0: none.
+	rows int
 }
 
 func (c chaos) run(t *testing.T) {
@@ -238,9 +245,16 @@ func (c chaos) run(t *testing.T) {
 	publish := append([]string{"cdc", "publish", "--from", source, "--slot", slot, "--publication", slot, "--table", "shop.*", "--create",
 		"--state", filepath.Join(dir, "state"), "--to", c.streamURL}, c.publishFlags...)
 	replay := append([]string{"replay", "--from", c.streamURL, "--to", target, "--checkpoint", "chaos"}, c.replayFlags...)
-	synctl(t, append(publish, "--until-lsn", "now")...) // makes publication, slot and stream
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
+	if c.rows > 0 {
+		c.fill(t, src, source, seed)
+	}
+	synctl(t, append(publish, "--until-lsn", "now")...) // makes publication, slot and stream
+	if c.rows > 0 {
+		// At this rate the snapshot lasts for about as long as the kills do.
+		publish = append(publish, "--snapshot", "initial", "--snapshot-workers", "2", "--snapshot-chunk-bytes", "256KiB", "--snapshot-rate", fmt.Sprint(c.rows/8))
+	}
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -256,12 +270,18 @@ func (c chaos) run(t *testing.T) {
 	})
 	w := &testkit.Workload{DSN: source, Seed: seed, Truncates: true, Emails: true, Pause: 20 * time.Millisecond}
 	begin := time.Now()
+	if c.rows > 0 {
+		wg.Go(func() { c.disturb(t, source, seed, stop) })
+	}
 	w.Run(ctx, t, c.transactions)
 	t.Logf("%d transactions in %s", w.Transactions.Load(), time.Since(begin).Round(time.Millisecond))
 	close(stop)
 	wg.Wait()
 	if t.Failed() {
 		return
+	}
+	if c.rows > 0 {
+		publish = publish[:len(publish)-2] // the rest as fast as it goes
 	}
 	p := synctl(t, append(publish, "--until-lsn", "now")...)
 	t.Logf("last publish:\n%s", p.stderr.String())
@@ -281,6 +301,76 @@ func (c chaos) run(t *testing.T) {
 	}
 }
 
+// fill gives the source rows, some of them with TOASTed values, before anybody captures its changes.
+func (c chaos) fill(t *testing.T, conn *pgx.Conn, dsn string, seed uint64) {
+	w := &testkit.Workload{DSN: dsn, Seed: seed + 1, Truncates: true, Emails: true}
+	w.Run(context.Background(), t, 400)
+	testkit.Exec(t, conn, fmt.Sprintf(`INSERT INTO shop.orders SELECT i, i %% 1000, i / 7.0, CASE WHEN i %% 50 = 0 THEN repeat(md5(i::text), 100) ELSE 'note ' || i END,
+		ARRAY['a', i::text], jsonb_build_object('n', i) FROM generate_series(1000000, 1000000 + %d - 1) i; ANALYZE shop.orders`, c.rows))
+}
+
+// disturb changes rows that the snapshot reads: values beside a TOASTed one, deletes, key updates.
+func (c chaos) disturb(t *testing.T, dsn string, seed uint64, stop <-chan struct{}) {
+	conn := testkit.Connect(t, dsn)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		id := 1000000 + rng.IntN(c.rows)
+		sql := `UPDATE shop.orders SET amount = amount + 1 WHERE id BETWEEN $1 AND $1 + 60`
+		switch rng.IntN(4) {
+		case 0:
+			sql = `DELETE FROM shop.orders WHERE id = $1`
+		case 1:
+			sql = `UPDATE shop.orders SET id = -id WHERE id = $1`
+		case 2:
+			sql = `INSERT INTO shop.orders (id, customer) VALUES ($1, 1) ON CONFLICT (id) DO UPDATE SET customer = 2`
+		}
+		if _, err := conn.Exec(context.Background(), sql, id); err != nil {
+			var e *pgconn.PgError
+			if !errors.As(err, &e) || e.Code != "23505" && e.Code != "40P01" {
+				t.Errorf("disturb: %v", err)
+				return
+			}
+		}
+	}
+}
+
+// TestSnapshotUnderWritersAndKills: a snapshot beside writers, publisher and consumer killed again and again: the exact tables.
+// SYNCTL_TEST_SNAPSHOT_ROWS makes the large table larger.
+func TestSnapshotUnderWritersAndKills(t *testing.T) {
+	chaos{
+		streamURL:    "file:" + filepath.Join(t.TempDir(), "stream"),
+		publishFlags: []string{"--create-stream", "4"},
+		kills:        20, transactions: 1500, rows: snapshotRows(t),
+	}.run(t)
+}
+
+// TestSnapshotThroughKinesisWithFaults: the same through a Kinesis that throttles, fails, forgets its answers and stores late.
+func TestSnapshotThroughKinesisWithFaults(t *testing.T) {
+	fake := faultyKinesis(t)
+	chaos{
+		streamURL:    "kinesis://chaos?endpoint=" + fake,
+		publishFlags: []string{"--create-stream", "3"},
+		kills:        20, transactions: 1000, rows: snapshotRows(t) / 4,
+	}.run(t)
+}
+
+func snapshotRows(t *testing.T) int {
+	s := os.Getenv("SYNCTL_TEST_SNAPSHOT_ROWS")
+	if s == "" {
+		return 120_000
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 func TestKilledPublisherAndConsumerGiveTheExactTables(t *testing.T) {
 	chaos{
 		streamURL:    "file:" + filepath.Join(t.TempDir(), "stream"),
@@ -290,6 +380,15 @@ func TestKilledPublisherAndConsumerGiveTheExactTables(t *testing.T) {
 }
 
 func TestKinesisWithFaultsAndKillsGivesTheExactTables(t *testing.T) {
+	chaos{
+		streamURL:    "kinesis://chaos?endpoint=" + faultyKinesis(t),
+		publishFlags: []string{"--create-stream", "3"},
+		kills:        20, transactions: 2000,
+	}.run(t)
+}
+
+// faultyKinesis is the URL of a Kinesis that has every fault that a client has to bear.
+func faultyKinesis(t *testing.T) string {
 	fake, err := kinesisfake.Start(kinesisfake.Options{Script: kinesisfake.Random(kinesisfake.Faults{
 		Throttle: 0.02, EntryFailure: 0.01, Error500: 0.02, Error503: 0.02, Drop: 0.02, LoseAck: 0.03, Late: 0.03, LateBy: 3 * time.Second,
 		ExpireIterator: 0.01, ThrottleRead: 0.02, Shuffle: true, OnlyData: true,
@@ -298,11 +397,7 @@ func TestKinesisWithFaultsAndKillsGivesTheExactTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(fake.Close)
-	chaos{
-		streamURL:    "kinesis://chaos?endpoint=" + fake.URL(),
-		publishFlags: []string{"--create-stream", "3"},
-		kills:        20, transactions: 2000,
-	}.run(t)
+	return fake.URL()
 }
 
 func TestKinesisLocalGivesTheExactTables(t *testing.T) {

@@ -293,6 +293,11 @@ func (s *Source) beside(rel *relation, kind byte, t tuples) {
 	s.snaps.run.Touch(rel.job, s.tx.xid, before, after, partial)
 }
 
+// reached tells whether the end that was asked for lies at or before lsn. What is left of the tables' rows comes first.
+func (s *Source) reached(lsn record.LSN) bool {
+	return s.until != 0 && lsn >= s.until && (s.opt.Snapshot == SnapshotNone || s.snaps.run.Done())
+}
+
 // snapshotEnded tells, at a transaction's end, whether the run has nothing more to do.
 func (s *Source) snapshotEnded(end record.LSN) bool {
 	if s.snaps.run == nil {

@@ -286,7 +286,7 @@ func (s *Source) begin(ctx context.Context, b *record.Batch, lsn record.LSN, p [
 	if err != nil {
 		return fmt.Errorf("read BEGIN: %w", err)
 	}
-	if s.until != 0 && m.commit >= s.until || s.full && !s.temp {
+	if s.reached(m.commit) || s.full && !s.temp {
 		s.ended = true
 		return nil
 	}
@@ -339,7 +339,7 @@ func (s *Source) commit(b *record.Batch, p []byte) error {
 	}
 	s.tx = transaction{}
 	s.advance(end)
-	if s.snapshotEnded(end) || s.until != 0 && end >= s.until || s.full {
+	if s.snapshotEnded(end) || s.reached(end) || s.full {
 		s.ended = true
 	}
 	return nil
@@ -371,7 +371,7 @@ func (s *Source) keepalive(ctx context.Context, p []byte) error {
 			return err
 		}
 		s.advance(end)
-		if s.until != 0 && end >= s.until {
+		if s.reached(end) {
 			s.ended = true
 		}
 	}

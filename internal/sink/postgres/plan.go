@@ -98,6 +98,13 @@ func (prev *op) fold(o *op) bool {
 		}
 		prev.item, prev.shape = o.item, o.shape
 		return true
+	case o.kind == opRead && (prev.kind == opRead || prev.kind == opInsert || prev.kind == opUpdate) && o.shape.holds(prev.shape),
+		o.kind == opUpdate && prev.kind == opRead && o.shape.holds(prev.shape) && prev.shape.holds(o.shape):
+		prev.kind, prev.item, prev.shape = opRead, o.item, o.shape
+		return true
+	case (o.kind == opDelete || o.kind == opDeleteSome) && (prev.kind == opRead || prev.kind == opUpdateSome):
+		prev.kind, prev.item, prev.shape = opDeleteSome, o.item, o.shape
+		return true
 	case o.kind == opDelete && prev.kind == opUpdate:
 		prev.kind, prev.item, prev.shape = opDelete, o.item, o.shape
 		return true

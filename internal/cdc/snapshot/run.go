@@ -315,6 +315,7 @@ func (r *Run) Delivered(c *Chunk, rows, bytes int64) {
 		j.After = j.chunks[i].from
 	}
 	j.Again = append(j.Again, c.again...)
+	j.all = j.all || c.stream != nil // its worker may not have come to say so yet
 	if c.gone != "" {
 		r.cfg.Log.Warn("the rest of a table's snapshot is left out", "table", j.Schema+"."+j.Table, "reason", c.gone, "rows", j.Rows)
 		j.all, j.Again = true, nil

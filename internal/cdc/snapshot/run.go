@@ -36,7 +36,6 @@ type Config struct {
 // Job is the snapshot of one table.
 type Job struct {
 	TableState
-	shape    *Shape   // as the last chunk found it
 	windows  []*Chunk // between their marks; the feed's
 	chunks   []*Chunk // unfinished, ranges in order of their keys
 	next     []string // where the next chunk begins

@@ -456,6 +456,7 @@ func (s *Source) truncate(b *record.Batch, lsn record.LSN, p []byte) error {
 		return errFull
 	}
 	pos := s.pos(lsn, s.row.next(lsn), record.NoSuffix)
+	var run record.LSN
 	info := &record.TruncateInfo{Cascade: m.cascade, RestartIdentity: m.restart}
 	for _, oid := range m.relations {
 		rel := s.relations[oid]
@@ -470,13 +471,17 @@ func (s *Source) truncate(b *record.Batch, lsn record.LSN, p []byte) error {
 				continue
 			}
 			s.snaps.run.Truncate(rel.job, s.tx.xid)
+			if rel.job.Incomplete() {
+				run = s.snaps.run.Epoch()
+			}
 		}
 		info.Tables = append(info.Tables, rel.table)
 	}
 	if len(info.Tables) == 0 || s.delivered(pos) {
 		return nil
 	}
-	s.add(b, record.Truncate, pos).Truncate = info
+	r := s.add(b, record.Truncate, pos)
+	r.Truncate, r.Snapshot = info, run
 	return nil
 }
 

@@ -23,7 +23,7 @@ func newCDCGroup(app *cli.App) *cobra.Command {
 	return cli.Group("cdc", "Capture the changes that are committed in PostgreSQL",
 		`Captures committed changes from PostgreSQL's write-ahead log by logical replication (pgoutput; PostgreSQL 14 to 18; wal_level
 has to be logical, the role needs REPLICATION). tail writes them to stdout, publish into a durable stream.`,
-		newCDCTail(app), newCDCPublish(app), newCDCSlots(app))
+		newCDCTail(app), newCDCPublish(app), newCDCSnapshot(app), newCDCSlots(app))
 }
 
 // captureFlags are what tail and publish have in common: which changes, and where from.

@@ -21,7 +21,7 @@ func newCDCSlots(app *cli.App) *cobra.Command {
 	return cli.Group("slots", "List, create and drop replication slots",
 		`A replication slot makes the server keep the changes that have not been confirmed. One that nobody reads holds back WAL until the disk
 is full, so drop what is not needed.`,
-		newSlotsList(app), newSlotsCreate(app), newSlotsDrop(app))
+		newSlotsList(app), newSlotsCreate(app), newSlotsAddTable(app), newSlotsDrop(app))
 }
 
 // slotInfo is one slot in the result of slots list.

@@ -290,7 +290,7 @@ func (o *opening) begin(ctx context.Context) error {
 		}
 	}
 	o.read = from
-	o.confirm.poll = o.until != 0
+	o.confirm.poll = o.until != 0 || o.opt.Snapshot == SnapshotOnly
 	interval, err := o.timing(ctx)
 	if err != nil {
 		return err

@@ -371,7 +371,7 @@ func (s *Source) keepalive(ctx context.Context, p []byte) error {
 			return err
 		}
 		s.advance(end)
-		if s.reached(end) {
+		if s.reached(end) || s.opt.Snapshot == SnapshotOnly && s.snaps.run.Done() {
 			s.ended = true
 		}
 	}

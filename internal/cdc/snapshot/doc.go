@@ -7,5 +7,6 @@
 // than a chunk takes. What a chunk has seen is decided by transaction ids, not by positions: a commit can be in the log, and
 // decoded, before a snapshot sees it.
 //
-// The package is pure: no server, no goroutine, no clock.
+// mvcc.go and window.go decide and are pure: no server, no goroutine, no clock. run.go has the tables' jobs and their state, work.go
+// the workers, read.go and layout.go their queries, whole.go tables without a key.
 package snapshot

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -24,7 +23,8 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 
 		return nil, err
 	}
 	l.shape.Identity = identity[0]
-	published, err := r.published(conn, j, l)
+	// Before 18 no generated column is in the log, whatever the catalogue says; from then on the publication tells.
+	published, withGenerated, err := r.published(conn, j, l)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ FROM pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdroppe
 	var typ string
 	var generated, indexed bool
 	_, err = pgx.ForEachRow(rows, []any{&c.Name, &c.Type, &typ, &generated, &indexed}, func() error {
-		if published == nil && generated || published != nil && !published[c.Name] {
+		if published != nil && !published[c.Name] || generated && !withGenerated {
 			return nil
 		}
 		c.Key = identity == "f" || identity != "n" && indexed
@@ -57,31 +57,29 @@ FROM pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdroppe
 	return l, err
 }
 
-// published gives the columns that the publication has of the table, nil for all that are not generated, and its row filter.
-func (r *Run) published(conn *pgx.Conn, j *Job, l *layout) (map[string]bool, error) {
-	version, _ := strconv.Atoi(conn.PgConn().ParameterStatus("server_version_num"))
-	if version == 0 {
-		if err := conn.QueryRow(r.ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
-			return nil, err
-		}
+// published gives the columns that the publication has of the table, nil for all, and notes its row filter.
+func (r *Run) published(conn *pgx.Conn, j *Job, l *layout) (columns map[string]bool, generated bool, err error) {
+	var version int
+	if err := conn.QueryRow(r.ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
+		return nil, false, err
 	}
 	query := `SELECT NULL::text[], '' FROM pg_publication_tables WHERE pubname = $1 AND schemaname = $2 AND tablename = $3`
 	if version >= 150000 {
 		query = `SELECT attnames::text[], coalesce(rowfilter, '') FROM pg_publication_tables WHERE pubname = $1 AND schemaname = $2 AND tablename = $3`
 	}
 	var names []string
-	err := conn.QueryRow(r.ctx, query, r.cfg.Publication, j.Schema, j.Table).Scan(&names, &l.filter)
+	err = conn.QueryRow(r.ctx, query, r.cfg.Publication, j.Schema, j.Table).Scan(&names, &l.filter)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, &errGone{fmt.Sprintf("publication %s does not publish it", r.cfg.Publication)}
+		return nil, false, &errGone{fmt.Sprintf("publication %s does not publish it", r.cfg.Publication)}
 	}
 	if err != nil || names == nil {
-		return nil, err
+		return nil, false, err
 	}
-	set := map[string]bool{}
+	columns = map[string]bool{}
 	for _, n := range names {
-		set[n] = true
+		columns[n] = true
 	}
-	return set, nil
+	return columns, version >= 180000, nil
 }
 
 // keyOrder names the columns of the key in the order of its index, so that the index gives the rows in that order. A key of

@@ -30,7 +30,8 @@ type Config struct {
 	Rate        int64  // rows per second in all, at most; 0: no limit
 	Log         *slog.Logger
 	Keyless     func(schema, table string) (bool, error)
-	Wake        func() // called when the run fails, from any goroutine: the feed has to look at Err
+	Wanted      func(schema, table string) bool // the feed has the table's changes
+	Wake        func()                          // called when the run fails, from any goroutine: the feed has to look at Err
 }
 
 // Job is the snapshot of one table.
@@ -97,6 +98,7 @@ func Start(ctx context.Context, cfg Config, id string, epoch record.LSN, saved S
 	for range cfg.Workers {
 		r.wg.Go(r.work)
 	}
+	r.wg.Go(r.tell)
 	return r
 }
 
@@ -185,6 +187,10 @@ func (r *Run) Message(content []byte) (deliver *Chunk, asked bool, err error) {
 	}
 	if m.Request != nil {
 		if m.Request.Slot != r.cfg.Slot {
+			return nil, false, nil
+		}
+		if !r.cfg.Wanted(m.Request.Schema, m.Request.Table) {
+			r.cfg.Log.Warn("asked for the snapshot of a table that --table leaves out; nothing is read", "table", m.Request.Schema+"."+m.Request.Table)
 			return nil, false, nil
 		}
 		keyless, err := r.cfg.Keyless(m.Request.Schema, m.Request.Table)
@@ -355,22 +361,4 @@ func (r *Run) Saved(durable record.LSN) State {
 		r.history = r.history[1:]
 	}
 	return r.saved.clone()
-}
-
-// Progress is how far a table's snapshot is.
-type Progress struct {
-	Table       string
-	Rows, Bytes int64
-	Estimate    int64 // rows in all; -1: unknown
-	Done        bool
-}
-
-// Progress tells how far the tables are. It is for any goroutine.
-func (r *Run) Progress() (list []Progress) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, j := range r.jobs {
-		list = append(list, Progress{j.Schema + "." + j.Table, j.Rows, j.Bytes, j.estimate, j.Done})
-	}
-	return list
 }

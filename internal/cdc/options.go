@@ -42,7 +42,7 @@ type Options struct {
 
 	Snapshot           SnapshotMode
 	SnapshotWorkers    int   // connections that read rows at the same time; 0: 1
-	SnapshotChunkBytes int64 // of rows between two marks; 0: 8 MiB
+	SnapshotChunkBytes int64 // of rows between two marks; 0: 4 MiB
 	SnapshotRate       int64 // rows per second in all, at most; 0: no limit
 
 	CheckOnly   bool         // make nothing: Open checks, and says in Plan what it would make

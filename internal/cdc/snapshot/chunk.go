@@ -8,6 +8,31 @@ import (
 // blockBytes is the size of the pieces in which rows are held.
 const blockBytes = 256 << 10
 
+// blocks keeps blocks that have been delivered for the next chunks.
+type blocks struct{ free chan []byte }
+
+func (b *blocks) take(size int) []byte {
+	if size <= blockBytes {
+		select {
+		case p := <-b.free:
+			return p[:0]
+		default:
+		}
+	}
+	return make([]byte, 0, max(blockBytes, size))
+}
+
+// give takes a block back; one of a wide row is left to the collector.
+func (b *blocks) give(p []byte) {
+	if cap(p) != blockBytes {
+		return
+	}
+	select {
+	case b.free <- p:
+	default:
+	}
+}
+
 // Column is one column of a row that is read.
 type Column struct {
 	Name string
@@ -49,6 +74,8 @@ type Chunk struct {
 	at     int     // the row to be delivered next
 	block  []byte  // what is left of the block at hand
 	again  [][]string
+	blocks *blocks
+	full   []byte      // the block at hand, whole
 	stream chan []byte // of a table that is read whole: its blocks, as they come
 	seen   chan Snap   // and the snapshot in which it is read; a second one where the first was of no use
 	useful chan bool   // whether it is of use
@@ -82,6 +109,8 @@ func rowBytes(p []byte, columns int) int {
 // Peek gives the next row, a length and bytes for each column, and nil behind the last. It lies in the chunk's memory.
 func (c *Chunk) Peek(ctx context.Context) ([]byte, error) {
 	for len(c.block) == 0 {
+		c.blocks.give(c.full)
+		c.full = nil
 		switch {
 		case c.stream != nil:
 			select {
@@ -89,7 +118,7 @@ func (c *Chunk) Peek(ctx context.Context) ([]byte, error) {
 				if !ok {
 					return nil, nil
 				}
-				c.block = b
+				c.block, c.full = b, b
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}
@@ -98,6 +127,7 @@ func (c *Chunk) Peek(ctx context.Context) ([]byte, error) {
 		default:
 			c.block, c.rows[0] = c.rows[0], nil
 			c.rows = c.rows[1:]
+			c.full = c.block
 		}
 	}
 	n := rowBytes(c.block, len(c.shape.Columns))

@@ -77,10 +77,10 @@ func (r *Run) readWithin(conn *pgx.Conn, c *Chunk) error {
 	j := c.job
 	name := pg.Ident(j.Schema, j.Table)
 	// The lock comes before the snapshot, so that no TRUNCATE and no ALTER TABLE that rewrites comes between them.
-	_, err := conn.Exec(r.ctx, `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`)
-	if err == nil {
-		_, err = conn.Exec(r.ctx, `LOCK TABLE `+name+` IN ACCESS SHARE MODE`)
-	}
+	// The settings make the planner walk the key's index, and give rows from the first on. All of it is one message to the server.
+	_, err := conn.PgConn().Exec(r.ctx, `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; LOCK TABLE `+name+` IN ACCESS SHARE MODE;
+SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; SET LOCAL cursor_tuple_fraction = 0.0001;
+SET LOCAL jit = off; SET LOCAL max_parallel_workers_per_gather = 0`).ReadAll()
 	if err != nil {
 		return err
 	}
@@ -105,11 +105,6 @@ func (r *Run) readWithin(conn *pgx.Conn, c *Chunk) error {
 	r.mu.Unlock()
 	if c.keys == nil && c.to == nil && r.cfg.Workers > 1 {
 		if err := r.cut(conn, c, l); err != nil {
-			return err
-		}
-	}
-	for _, set := range []string{"enable_seqscan = off", "enable_bitmapscan = off", "enable_sort = off", "cursor_tuple_fraction = 0.0001", "jit = off", "max_parallel_workers_per_gather = 0"} {
-		if _, err := conn.Exec(r.ctx, "SET LOCAL "+set); err != nil {
 			return err
 		}
 	}
@@ -315,7 +310,7 @@ func (f *filler) add(values [][]byte) {
 		if err := f.flush(); err != nil && f.failed == nil {
 			f.failed = err
 		}
-		f.block = make([]byte, 0, max(blockBytes, size))
+		f.block = f.c.blocks.take(size)
 	}
 	f.row = len(f.block)
 	for _, v := range values {

@@ -17,7 +17,7 @@ import (
 // Defaults of Config.
 const (
 	DefaultWorkers    = 1
-	DefaultChunkBytes = 8 << 20
+	DefaultChunkBytes = 4 << 20
 )
 
 // Config says how tables are read.
@@ -61,7 +61,8 @@ type Run struct {
 	jobs     []*Job
 	chunks   map[int]*Chunk
 	nextID   int
-	slots    int        // chunks that may be in memory
+	slots    int // chunks that may be in memory
+	blocks   blocks
 	settling sync.Mutex // one worker waits for all
 	settled  bool
 	rateAt   time.Time
@@ -91,6 +92,7 @@ func Start(ctx context.Context, cfg Config, id string, epoch record.LSN, saved S
 	}
 	r := &Run{cfg: cfg, id: id, epoch: epoch, chunks: map[int]*Chunk{}, failed: make(chan struct{}), slots: cfg.Workers + 1, saved: saved.clone()}
 	r.changed = sync.NewCond(&r.mu)
+	r.blocks.free = make(chan []byte, int(cfg.ChunkBytes/blockBytes+1)*(cfg.Workers+1))
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	for _, t := range saved.clone().Tables {
 		r.addJob(t)
@@ -233,7 +235,7 @@ func (r *Run) again(c *Chunk) {
 	delete(r.chunks, c.id)
 	r.slots++
 	r.nextID++
-	n := c.job.chunk(r.nextID)
+	n := r.chunk(c.job, r.nextID)
 	n.from, n.to, n.keys = c.from, c.to, c.keys
 	switch {
 	case c.stream != nil:
@@ -248,8 +250,8 @@ func (r *Run) again(c *Chunk) {
 }
 
 // chunk makes a chunk of the job.
-func (j *Job) chunk(id int) *Chunk {
-	c := &Chunk{job: j, id: id}
+func (r *Run) chunk(j *Job, id int) *Chunk {
+	c := &Chunk{job: j, id: id, blocks: &r.blocks}
 	if j.Keyless {
 		c.stream, c.seen, c.useful = make(chan []byte, 4), make(chan Snap), make(chan bool)
 	}

@@ -104,7 +104,7 @@ func (r *Run) of(j *Job) *Chunk {
 		}
 	}
 	r.nextID++
-	c := j.chunk(r.nextID)
+	c := r.chunk(j, r.nextID)
 	switch {
 	case len(j.Again) > 0:
 		n := min(len(j.Again), 1000)

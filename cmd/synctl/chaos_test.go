@@ -268,7 +268,9 @@ func (c chaos) run(t *testing.T) {
 		n := killRepeatedly(t, rand.New(rand.NewPCG(seed, 2)), c.kills, stop, append(replay, "--follow")...)
 		t.Logf("replay was killed %d times", n)
 	})
-	w := &testkit.Workload{DSN: source, Seed: seed, Truncates: true, Emails: true, Pause: 20 * time.Millisecond}
+	// Beside a snapshot shards run further apart, and a value that one row hands to another can leave a third waiting for good:
+	// docs/replay.md tells of it. So there rows keep theirs.
+	w := &testkit.Workload{DSN: source, Seed: seed, Truncates: true, Emails: c.rows == 0, Pause: 20 * time.Millisecond}
 	begin := time.Now()
 	if c.rows > 0 {
 		wg.Go(func() { c.disturb(t, source, seed, stop) })

@@ -63,7 +63,7 @@ func (t tableInfo) keyless() bool { return t.identity != "f" && len(t.key) == 0 
 
 const tableColumns = `
 c.oid, n.nspname::text, c.relname::text, c.relkind::text, c.relreplident::text,
-ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
+ARRAY(SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1])
       WHERE i.indrelid = c.oid AND i.indimmediate AND i.indisvalid
         AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END ORDER BY 1),
 coalesce(CASE WHEN c.relispartition THEN pg_partition_root(c.oid)::oid END, 0::oid)

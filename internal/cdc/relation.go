@@ -140,7 +140,7 @@ func identityColumns(ctx context.Context, conn *pgx.Conn, oid uint32, identity b
 	if identity == 'i' {
 		which = "i.indisreplident"
 	}
-	rows, err := conn.Query(ctx, `SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY(i.indkey)
+	rows, err := conn.Query(ctx, `SELECT a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1])
 WHERE i.indrelid = $1 AND i.indimmediate AND i.indisvalid AND `+which+` ORDER BY a.attnum`, oid)
 	if err != nil {
 		return nil, fmt.Errorf("read the key from the catalogue: %w", err)

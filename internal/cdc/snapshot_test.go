@@ -66,6 +66,7 @@ func TestSnapshotTables(t *testing.T) {
 			INSERT INTO a SELECT (ARRAY['a','B','c','Ä','é','z'])[1 + i % 6] || i, repeat('z', 400) FROM generate_series(1, 1500) i`, want: `SELECT k, v FROM a`},
 		"floats, with NaN and infinities": {ddl: `CREATE TABLE a (k float8 PRIMARY KEY, v text); INSERT INTO a SELECT v, repeat('f', 40000) FROM unnest('{NaN,Infinity,-Infinity,-1e300,0,1e-300}'::float8[]) v`, want: `SELECT k, v FROM a`},
 		"wide rows":                       {ddl: `CREATE TABLE a (id int PRIMARY KEY, v text); INSERT INTO a SELECT i, repeat('w', 3000000) FROM generate_series(1, 5) i`, want: `SELECT id, v FROM a`},
+		"narrow rows, then wide ones":     {ddl: `CREATE TABLE a (id int PRIMARY KEY, v text); INSERT INTO a SELECT i, CASE WHEN i > 2000 THEN repeat('w', 400000) ELSE 'n' END FROM generate_series(1, 2040) i`, want: `SELECT id, v FROM a`},
 		"partitioned": {ddl: `CREATE TABLE a (id int PRIMARY KEY, v text) PARTITION BY RANGE (id); CREATE TABLE a1 PARTITION OF a FOR VALUES FROM (0) TO (500); CREATE TABLE a2 PARTITION OF a DEFAULT;
 			INSERT INTO a SELECT i, repeat('p', 300) FROM generate_series(1, 1500) i`, want: `SELECT id, v FROM a`},
 		"FULL with a key":   {ddl: `CREATE TABLE a (id int PRIMARY KEY, v text); ALTER TABLE a REPLICA IDENTITY FULL; INSERT INTO a SELECT i, 'v' FROM generate_series(1, 300) i`, want: `SELECT id, v FROM a`},
@@ -292,5 +293,34 @@ func TestSnapshotBesideChanges(t *testing.T) {
 	}
 	if len(last) != 3000 || last[`{"id":1}`] != 100 || last[`{"id":2}`] != 1 || beside == 0 {
 		t.Errorf("%d rows, n of the first two %d and %d, %d changes beside the snapshot", len(last), last[`{"id":1}`], last[`{"id":2}`], beside)
+	}
+}
+
+// TestSnapshotRateOfWholeTable: a table that is read in one go is read whole, however low the rate.
+func TestSnapshotRateOfWholeTable(t *testing.T) {
+	t.Parallel()
+	dsn, conn := database(t)
+	testkit.Exec(t, conn, `CREATE TABLE a (x int); ALTER TABLE a REPLICA IDENTITY FULL; INSERT INTO a SELECT i FROM generate_series(1, 3000) i`)
+	begin := time.Now()
+	got := only(t, Options{DSN: pg.DSN(dsn), Tables: []string{"public.a"}, SnapshotRate: 1500})
+	if took := time.Since(begin); len(got) != 3001 || took < time.Second {
+		t.Errorf("%d records of 3000 rows and a truncate, in %s", len(got), took)
+	}
+}
+
+// TestSnapshotKeyWithInclude: columns that a primary key merely includes are no part of the key, under FULL either; a change beside the
+// snapshot is known by the same key as the row.
+func TestSnapshotKeyWithInclude(t *testing.T) {
+	t.Parallel()
+	dsn, conn := database(t)
+	testkit.Exec(t, conn, `CREATE TABLE a (id int, v text, PRIMARY KEY (id) INCLUDE (v)); ALTER TABLE a REPLICA IDENTITY FULL; INSERT INTO a SELECT i, 'v' FROM generate_series(1, 30) i`)
+	r := start(t, Options{DSN: pg.DSN(dsn), Tables: []string{"public.a"}, Snapshot: SnapshotInitial})
+	r.wait(30)
+	testkit.Exec(t, conn, `UPDATE a SET v = 'w' WHERE id = 3`)
+	r.wait(31)
+	for _, c := range r.stop() {
+		if strings.Contains(string(c.Key), "v") || c.Moved {
+			t.Errorf("key %s of %s", c.Key, c.line)
+		}
 	}
 }

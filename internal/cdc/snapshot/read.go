@@ -60,7 +60,9 @@ func (r *Run) read(conn *pgx.Conn, c *Chunk) error {
 			return err
 		}
 	}
-	r.spent(c.count)
+	if c.stream == nil {
+		r.spent(c.count)
+	}
 	if c.keys == nil && c.to == nil { // it found where the next one begins
 		r.mu.Lock()
 		if c.last != nil {
@@ -242,34 +244,70 @@ func (r *Run) chunkRows(j *Job) int64 {
 // width, so that what is asked for fits.
 func (r *Run) fetch(conn *pgx.Conn, c *Chunk, l *layout, limit int64, take func([]byte) error) error {
 	j := c.job
-	n, bounded := max(j.perFetch, 1), c.to != nil || c.keys != nil
+	// A chunk that has an end, or is the whole table, is read to it; another one until it is full.
+	n, bounded := max(j.perFetch, 1), c.to != nil || c.keys != nil || c.stream != nil
 	f := filler{c: c, columns: len(l.shape.Columns), take: take}
 	for {
 		got, cut, err := f.fetch(r.ctx, conn, n, 4*limit)
 		if err != nil {
 			return err
 		}
-		if cut { // rows are far wider than those before: what has come is a chunk, the rest the next one's
+		if cut { // rows are far wider than those before: what has come is a chunk, the rest another one's
 			conn.Close(r.ctx)
-			n, got = 1, n
-		}
-		c.whole = got < n && !cut
-		full := !bounded && (c.bytes >= limit || r.cfg.Rate > 0 && int64(c.count) >= r.cfg.Rate)
-		if c.whole || full || cut {
+			n = 1
 			break
 		}
+		c.whole = got < n
+		full := !bounded && (c.bytes >= limit || r.cfg.Rate > 0 && int64(c.count) >= r.cfg.Rate)
+		if c.whole || full {
+			break
+		}
+		if c.stream != nil && !r.paced(got) {
+			return r.ctx.Err()
+		}
 		width := max(c.bytes/int64(max(c.count, 1)), f.widest/4, 1)
-		n = int(max(min(int64(8*n), 1<<20/width, limit/(4*width)), 1))
+		most := min(1<<20/width, limit/(4*width))
+		if r.cfg.Rate > 0 {
+			most = min(most, r.cfg.Rate/4)
+		}
+		n = int(max(min(int64(8*n), most), 1))
 	}
 	if f.err() != nil {
 		return f.err()
 	}
 	j.perFetch = n
 	c.last = f.last(l.order, l.shape)
-	if c.whole && bounded {
-		c.whole = false
+	if conn.IsClosed() && bounded {
+		if err := r.split(c); err != nil {
+			return err
+		}
 	}
+	c.whole = c.whole && !bounded
 	return f.flush()
+}
+
+// errSplit says that a chunk was made smaller and is to be read again.
+var errSplit = errors.New("the chunk's rows are too wide to be held at once")
+
+// split makes two of a chunk whose rows are far wider than was foreseen. A range ends where it was cut, with what was read; keys are
+// halved and read again, since their rows come in no order.
+func (r *Run) split(c *Chunk) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	j, half := c.job, len(c.keys)/2
+	if c.keys != nil && half == 0 {
+		return nil // one row, and it is there
+	}
+	r.nextID++
+	rest := r.chunk(j, r.nextID)
+	j.chunks = slices.Insert(j.chunks, slices.Index(j.chunks, c)+1, rest)
+	r.changed.Broadcast()
+	if c.keys == nil {
+		rest.from, rest.to, c.to = c.last, c.to, c.last
+		return nil
+	}
+	c.keys, rest.keys = c.keys[:half:half], c.keys[half:]
+	return errSplit
 }
 
 // filler puts rows into blocks.

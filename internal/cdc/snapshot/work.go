@@ -36,6 +36,9 @@ func (r *Run) work() {
 			if r.ctx.Err() != nil {
 				return
 			}
+			if errors.Is(err, errSplit) {
+				continue
+			}
 			if !lost(err) || attempt > maxAttempts {
 				r.fail(err)
 				return
@@ -161,6 +164,12 @@ func (r *Run) pace() bool {
 	wait := time.Until(r.rateAt)
 	r.mu.Unlock()
 	return sleep(r.ctx, max(wait, 0))
+}
+
+// paced notes rows of a table that is read in one go, and waits for as long as the rate asks.
+func (r *Run) paced(rows int) bool {
+	r.spent(rows)
+	return r.pace()
 }
 
 // spent notes rows that were read.

@@ -27,6 +27,7 @@ const (
 type snapshots struct {
 	run    *snapshot.Run
 	chunk  *snapshot.Chunk // at whose high mark the feed stands
+	at     transaction     // the mark's: a connection that is lost meanwhile takes the feed out of it
 	table  *relation       // what its rows are like
 	shape  *snapshot.Shape // of which table was made
 	rows   int64
@@ -125,7 +126,7 @@ func (s *Source) own(content []byte) error {
 		s.findJobs()
 	}
 	if c != nil {
-		s.snaps.chunk, s.snaps.rows, s.snaps.bytes, s.snaps.begun = c, 0, 0, false
+		s.snaps.chunk, s.snaps.at, s.snaps.rows, s.snaps.bytes, s.snaps.begun = c, s.tx, 0, 0, false
 	}
 	return nil
 }
@@ -161,10 +162,11 @@ func (s *Source) deliver(ctx context.Context, b *record.Batch) error {
 	if c.Whole() && !sn.begun {
 		// The rows that a run before this one delivered cannot be told apart from these.
 		sn.begun = true
-		r := s.add(b, record.Truncate, record.Pos{System: s.system, Timeline: s.timelines.of(s.tx.commit), Commit: s.tx.commit, Row: s.tx.commit})
+		r := s.add(b, record.Truncate, s.markPos(0))
+		r.XID, r.CommittedAt = sn.at.xid, sn.at.at
 		r.Truncate, r.Snapshot = &record.TruncateInfo{Tables: []*record.Table{sn.table.table}}, sn.run.Epoch()
 	}
-	for {
+	for !s.ended { // --limit ends within a chunk, too
 		row, err := c.Peek(ctx)
 		if err != nil {
 			return err
@@ -175,9 +177,9 @@ func (s *Source) deliver(ctx context.Context, b *record.Batch) error {
 		if full, err := s.deliverRow(ctx, b, c, row); full || err != nil {
 			return err
 		}
-		if sn.chunk == nil { // --limit
-			return nil
-		}
+	}
+	if s.ended {
+		return nil
 	}
 	if c.Whole() && !sn.run.Ended(c) {
 		sn.chunk = nil
@@ -232,12 +234,18 @@ func (s *Source) deliverRow(ctx context.Context, b *record.Batch, c *snapshot.Ch
 	if c.Whole() {
 		n++ // behind the truncate
 	}
-	r := s.add(b, record.Read, record.Pos{System: s.system, Timeline: s.timelines.of(s.tx.commit), Commit: s.tx.commit, Row: s.tx.commit, N: uint32(n)})
+	r := s.add(b, record.Read, s.markPos(uint32(n)))
 	r.Table, r.After, r.Snapshot = table, values, sn.run.Epoch()
 	c.Skip(row)
 	sn.rows++
 	sn.bytes += int64(len(row))
 	return false, nil
+}
+
+// markPos is the position of the n-th record at the mark at hand: that of its transaction's commit record, at which no change begins.
+func (s *Source) markPos(n uint32) record.Pos {
+	commit := s.snaps.at.commit
+	return record.Pos{System: s.system, Timeline: s.timelines.of(commit), Commit: commit, Row: commit, N: n}
 }
 
 // shapeOf makes the descriptor of a chunk's rows.

@@ -324,3 +324,53 @@ func TestSnapshotKeyWithInclude(t *testing.T) {
 		}
 	}
 }
+
+// TestSnapshotReconnects: connections that are lost again and again, those of the workers as well, cost no row.
+func TestSnapshotReconnects(t *testing.T) {
+	t.Parallel()
+	dsn, conn := database(t)
+	testkit.Exec(t, conn, `CREATE TABLE a (id int PRIMARY KEY, v text); INSERT INTO a SELECT i, repeat('v', 400) FROM generate_series(1, 6000) i;
+		CREATE TABLE b (x int); ALTER TABLE b REPLICA IDENTITY FULL; INSERT INTO b SELECT i FROM generate_series(1, 3000) i`)
+	slot := slotFor(conn)
+	r := start(t, Options{DSN: pg.DSN(dsn), Tables: []string{"public.*"}, Slot: slot, Create: true, StateDir: t.TempDir(), Snapshot: SnapshotInitial,
+		SnapshotChunkBytes: 64 << 10, SnapshotRate: 4000, Application: slot})
+	kills := 0
+	for deadline := time.Now().Add(40 * time.Second); !r.src.snaps.run.Done(); time.Sleep(150 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the snapshot never ends")
+		}
+		if kills++; kills < 15 {
+			testkit.Exec(t, conn, fmt.Sprintf(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '%s'`, slot))
+		}
+	}
+	keys, whole := map[string]bool{}, 0
+	for _, c := range r.stop() {
+		switch {
+		case c.Op == "truncate":
+			whole = 0
+		case c.Table == "b":
+			whole++
+		default:
+			keys[string(c.Key)] = true
+		}
+		if c.LSN == "0/0" {
+			t.Errorf("no position: %s", c.line)
+		}
+	}
+	if len(keys) != 6000 || whole != 3000 {
+		t.Errorf("%d rows of 6000, %d of 3000 since the last truncate", len(keys), whole)
+	}
+	if r.src.Status().Reconnects == 0 {
+		t.Error("no connection was lost, so nothing was tested")
+	}
+}
+
+// TestSnapshotLimit: --limit holds within a chunk.
+func TestSnapshotLimit(t *testing.T) {
+	t.Parallel()
+	dsn, conn := database(t)
+	testkit.Exec(t, conn, `CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a SELECT i FROM generate_series(1, 500) i`)
+	if got := only(t, Options{DSN: pg.DSN(dsn), Tables: []string{"public.a"}, Limit: 3}); len(got) != 3 {
+		t.Errorf("%d records, want 3", len(got))
+	}
+}

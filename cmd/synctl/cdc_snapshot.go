@@ -28,7 +28,7 @@ func newCDCSnapshot(app *cli.App) *cobra.Command {
 		Use:   "snapshot --slot NAME --table SCHEMA.TABLE",
 		Short: "Ask a running tail or publish for a table's rows",
 		Long: `Asks the tail or publish that reads a slot to deliver the rows of a table, again or for the first time, beside the changes. The request
-travels through the write-ahead log, so it is carried out also when that run is killed and started anew. Rows that were deleted
+travels through the write-ahead log, and the run answers it. With --where it has to be of the run's own role or a superuser's. Rows that were deleted
 meanwhile are not taken away from the target: a snapshot says what is there.`,
 		Example: "  synctl cdc snapshot --from postgres://app@localhost/shop --slot shop --table public.orders\n" +
 			"  synctl cdc snapshot --slot shop --table public.orders --where \"placed_at >= '2026-11-01'\"",

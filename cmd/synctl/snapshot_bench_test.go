@@ -11,7 +11,7 @@ import (
 )
 
 // BenchmarkSnapshot compares a table's snapshot into a stream on disk, with one worker and with two, with COPY of the same table
-// into a file by psql. A small table and its short transactions stand for the run's own start.
+// into a file by psql. The run's start, with its slot and publication, is part of its time.
 func BenchmarkSnapshot(b *testing.B) {
 	rows := benchRows(b)
 	synctl, err := benchBinary()

@@ -6,7 +6,9 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -142,5 +144,68 @@ func (a *Asked) send(ctx context.Context, conn *pgx.Conn, where string) error {
 	var id [8]byte
 	rand.Read(id[:])
 	a.ID = hex.EncodeToString(id[:])
-	return snapshot.Request{ID: a.ID, Slot: a.Slot.Name, Schema: a.Table.Schema, Table: a.Table.Name, Where: where}.Send(ctx, conn)
+	// The run finds this session by its name and looks whose it is, and answers on the channel.
+	if _, err := conn.Exec(ctx, "SELECT set_config('application_name', $1, false)", askerName(a.ID)); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, "LISTEN "+pg.Ident(answerChannel(a.ID))); err != nil {
+		return err
+	}
+	if err := (snapshot.Request{ID: a.ID, Slot: a.Slot.Name, Schema: a.Table.Schema, Table: a.Table.Name, Where: where}).Send(ctx, conn); err != nil {
+		return err
+	}
+	wctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	answer, err := conn.WaitForNotification(wctx)
+	switch {
+	case err == nil && answer.Payload == "":
+		return nil
+	case err == nil:
+		return fault.New(fault.Check, "The run's log says the same.", "the run that reads slot %s does not snapshot %s: %s", a.Slot.Name, a.Table, answer.Payload)
+	case wctx.Err() != nil && ctx.Err() == nil:
+		return fault.New(fault.Failed, "It may be far behind, or its sink may be stuck (synctl cdc slots list). Without --where it still comes to the request in time; with --where ask again.",
+			"the run that reads slot %s has not taken the request up within %s", a.Slot.Name, answerPatience)
+	}
+	return err
+}
+
+// answerPatience is how long the run may take to come to a request.
+const answerPatience = 30 * time.Second
+
+func askerName(id string) string     { return "synctl snapshot " + id }
+func answerChannel(id string) string { return "synctl_" + id }
+
+var requestID = regexp.MustCompile(`^[0-9a-f]{16}$`)
+
+// admit tells whether a request out of the log is to be carried out, and answers it. Any role may write such a message. A condition is
+// SQL that is run with our rights, so it is taken only from somebody who has them anyway: the session that asks is still there, and it is our
+// role's or a superuser's.
+func (o *opening) admit(q snapshot.Request) (keyless bool, refuse string, err error) {
+	if !requestID.MatchString(q.ID) {
+		return false, "its id is none of synctl's", nil
+	}
+	if !o.filter.match(q.Schema, q.Table) {
+		refuse = "--table leaves it out"
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), connectPatience)
+	defer cancel()
+	err = o.meta.do(ctx, func(conn *pgx.Conn) (err error) {
+		if q.Where != "" && refuse == "" {
+			var trusted bool
+			err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity a JOIN pg_roles r ON r.oid = a.usesysid
+WHERE a.application_name = $1 AND a.datname = current_database() AND (r.rolsuper OR r.rolname = session_user))`, askerName(q.ID)).Scan(&trusted)
+			if err != nil {
+				return err
+			}
+			if !trusted {
+				refuse = "it has a condition, and a condition is taken only from a session of our own role or of a superuser that still waits for the answer"
+			}
+		}
+		if keyless, err = keylessTable(ctx, conn, q.Schema, q.Table); err != nil {
+			return err
+		}
+		_, err = conn.Exec(ctx, `SELECT pg_notify($1, $2)`, answerChannel(q.ID), refuse)
+		return err
+	})
+	return keyless, refuse, err
 }

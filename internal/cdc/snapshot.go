@@ -87,14 +87,7 @@ func (o *opening) startSnapshots(ctx context.Context, saved *snapshot.State) err
 		Dial:        func(ctx context.Context) (*pgx.Conn, error) { return dial(ctx, o.meta.cfg) },
 		Publication: o.publication, Slot: o.slot, Workers: o.opt.SnapshotWorkers, ChunkBytes: o.opt.SnapshotChunkBytes, Rate: o.opt.SnapshotRate,
 		Log: o.log, Wake: o.confirm.interrupt,
-		Wanted: o.filter.match,
-		Keyless: func(schema, table string) (keyless bool, err error) {
-			err = o.meta.do(context.WithoutCancel(ctx), func(conn *pgx.Conn) (err error) {
-				keyless, err = keylessTable(context.WithoutCancel(ctx), conn, schema, table)
-				return err
-			})
-			return keyless, err
-		},
+		Admit: o.admit,
 	}, hex.EncodeToString(id[:]), at, state)
 	return nil
 }

@@ -374,3 +374,39 @@ func TestSnapshotLimit(t *testing.T) {
 		t.Errorf("%d records, want 3", len(got))
 	}
 }
+
+// TestSnapshotForgedRequest: any role may write messages into the log. One with a condition of its own is not carried out with our rights,
+// and one that is no request ends no run.
+func TestSnapshotForgedRequest(t *testing.T) {
+	t.Parallel()
+	dsn, conn := database(t)
+	slot := slotFor(conn)
+	testkit.Exec(t, conn, `CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1); CREATE TABLE proof (x int); CREATE ROLE forger_`+slot+`;
+		CREATE FUNCTION prove() RETURNS bool LANGUAGE plpgsql AS 'BEGIN PERFORM pg_notify(''proof'', ''''); RETURN true; END'; LISTEN proof`)
+	r := start(t, Options{DSN: pg.DSN(dsn), Tables: []string{"public.a"}, Slot: slot, Create: true, StateDir: t.TempDir()})
+	for _, content := range []string{
+		`no json`, `{}`, `{"run":"x","chunk":1,"mark":"high"}`,
+		`{"snapshot":{"id":"0123456789abcdef","slot":"` + slot + `","schema":"public","table":"a","where":"prove()"}}`,
+		`{"snapshot":{"id":"'; DROP TABLE proof; --","slot":"` + slot + `","schema":"public","table":"a"}}`,
+		`{"snapshot":{"id":"0123456789abcdee","slot":"` + slot + `","schema":"public","table":"nope"}}`,
+	} {
+		if _, err := conn.Exec(t.Context(), `SET ROLE forger_`+slot); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Exec(t.Context(), `SELECT pg_logical_emit_message(true, 'synctl', $1::text)`, content); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Exec(t, conn, `RESET ROLE`)
+	}
+	testkit.Exec(t, conn, `INSERT INTO a VALUES (2)`)
+	if got := r.wait(1); got[0].Op != "insert" {
+		t.Errorf("a forged request was carried out: %s", got[0].line)
+	}
+	r.stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if n, err := conn.WaitForNotification(ctx); err == nil {
+		t.Errorf("a forged condition was run: %+v", n)
+	}
+	testkit.Exec(t, conn, `DROP ROLE forger_`+slot)
+}

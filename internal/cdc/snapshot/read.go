@@ -110,13 +110,18 @@ SET LOCAL jit = off; SET LOCAL max_parallel_workers_per_gather = 0`).ReadAll()
 			return err
 		}
 	}
-	if _, err := conn.Exec(r.ctx, "DECLARE synctl_chunk NO SCROLL CURSOR FOR "+l.query(c, j.Where)); err != nil {
+	if err := r.declare(conn, l.query(c, j.Where)); err != nil {
 		return err
 	}
 	return r.fetch(conn, c, l, r.cfg.ChunkBytes, func(block []byte) error {
 		c.rows = append(c.rows, block)
 		return nil
 	})
+}
+
+// declare opens the cursor. A --where is part of the query, so it goes as one statement that cannot hold another.
+func (r *Run) declare(conn *pgx.Conn, query string) error {
+	return conn.PgConn().ExecParams(r.ctx, "DECLARE synctl_chunk NO SCROLL CURSOR FOR "+query, nil, nil, nil, nil).Read().Err
 }
 
 // query selects the chunk's rows.

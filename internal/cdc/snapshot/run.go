@@ -3,7 +3,6 @@ package snapshot
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -29,9 +28,10 @@ type Config struct {
 	ChunkBytes  int64  // of rows between two marks; 0: DefaultChunkBytes
 	Rate        int64  // rows per second in all, at most; 0: no limit
 	Log         *slog.Logger
-	Keyless     func(schema, table string) (bool, error)
-	Wanted      func(schema, table string) bool // the feed has the table's changes
-	Wake        func()                          // called when the run fails, from any goroutine: the feed has to look at Err
+	// Admit tells whether a request is to be carried out, else why not, and whether its table has no key. Whoever may write a
+	// message into the log can make one.
+	Admit func(q Request) (keyless bool, refuse string, err error)
+	Wake  func() // called when the run fails, from any goroutine: the feed has to look at Err
 }
 
 // Job is the snapshot of one table.
@@ -166,13 +166,17 @@ func (r *Run) Job(schema, table string) *Job {
 	return nil
 }
 
-// ask adds a request, unless it is known.
+// knows tells whether a request was taken up already.
+func (r *Run) knows(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.jobs, func(j *Job) bool { return j.Request == id })
+}
+
+// ask adds a request.
 func (r *Run) ask(q *Request, keyless bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if slices.ContainsFunc(r.jobs, func(j *Job) bool { return j.Request == q.ID }) {
-		return
-	}
 	r.cfg.Log.Info("asked for a snapshot", "table", q.Schema+"."+q.Table, "where", q.Where, "request", q.ID)
 	// The table's earlier snapshot is over, done or not: this one reads everything anew.
 	r.jobs = slices.DeleteFunc(r.jobs, func(j *Job) bool { return j.Schema == q.Schema && j.Table == q.Table && len(j.chunks) == 0 })
@@ -185,21 +189,22 @@ func (r *Run) ask(q *Request, keyless bool) {
 func (r *Run) Message(content []byte) (deliver *Chunk, asked bool, err error) {
 	var m mark
 	if err := json.Unmarshal(content, &m); err != nil {
-		return nil, false, fmt.Errorf("read a message of prefix %q: %w", Prefix, err)
+		r.cfg.Log.Warn("passed over a message of prefix "+Prefix+" that does not come from synctl", "error", err)
+		return nil, false, nil
 	}
-	if m.Request != nil {
-		if m.Request.Slot != r.cfg.Slot {
+	if q := m.Request; q != nil {
+		if q.Slot != r.cfg.Slot || r.knows(q.ID) {
 			return nil, false, nil
 		}
-		if !r.cfg.Wanted(m.Request.Schema, m.Request.Table) {
-			r.cfg.Log.Warn("asked for the snapshot of a table that --table leaves out; nothing is read", "table", m.Request.Schema+"."+m.Request.Table)
-			return nil, false, nil
-		}
-		keyless, err := r.cfg.Keyless(m.Request.Schema, m.Request.Table)
+		keyless, refuse, err := r.cfg.Admit(*q)
 		if err != nil {
 			return nil, false, err
 		}
-		r.ask(m.Request, keyless)
+		if refuse != "" {
+			r.cfg.Log.Warn("refused to snapshot a table", "table", q.Schema+"."+q.Table, "reason", refuse, "request", q.ID)
+			return nil, false, nil
+		}
+		r.ask(q, keyless)
 		return nil, true, nil
 	}
 	if m.Run != r.id {

@@ -13,8 +13,8 @@ import (
 func (r *Run) readWhole(conn *pgx.Conn, c *Chunk, l *layout) error {
 	j := c.job
 	if !j.Keyless {
-		return fault.New(fault.Check, "Give the table its key back, or ask for its snapshot anew: synctl cdc snapshot.",
-			"the key of %s.%s was dropped while its snapshot ran", j.Schema, j.Table)
+		return fault.New(fault.Check, "Publish all columns of its key, or give it its key back; then run the same command again.",
+			"%s.%s has no key that is published whole, or lost it while its snapshot ran", j.Schema, j.Table)
 	}
 	r.mu.Lock()
 	j.estimate = l.rows
@@ -49,7 +49,7 @@ func (r *Run) pass(conn *pgx.Conn, c *Chunk, l *layout) error {
 	for i, cond := range l.conditions(c.job.Where) {
 		q += [...]string{" WHERE ", " AND "}[min(i, 1)] + cond
 	}
-	if _, err := conn.Exec(r.ctx, "DECLARE synctl_chunk NO SCROLL CURSOR FOR "+q); err != nil {
+	if err := r.declare(conn, q); err != nil {
 		return err
 	}
 	return r.fetch(conn, c, l, 1<<40, func(block []byte) error {
